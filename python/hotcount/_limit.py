@@ -1,4 +1,4 @@
-"""The decorator of limiters, for how long they wait, and what a store holds until a lease ends."""
+"""The decorator of limiters, the patience of acquire(), and the base of reservations and places."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Owner = TypeVar("Owner")
 # A value, or a function that makes it from a call's arguments.
 KeyOf = Union[LimiterKey, Callable[..., Any]]
 CostOf = Union[int, Callable[..., Any]]
-# With what Limiter.hit takes for rate=, and None.
+# A rate as in Limiter.hit, a function that makes one, or None.
 RateOf = Any
 
 
@@ -37,9 +37,9 @@ def decorate(
     rate: RateOf,
     timeout: Seconds | None,
 ) -> F:
-    """The function with a hit before each call; what LimiterBase.limit says of it."""
-    # Each class has both: they are two faces of one object, and a call needs the face that does
-    # not block its caller, whichever of them decorates.
+    """The function with a hit before each call, as LimiterBase.limit documents it."""
+    # Plain functions hit through the sync class and async functions through the aio class,
+    # whichever of the two the decorating object is.
     from hotcount.aio.limiter import Limiter as Awaited
     from hotcount.limiter import Limiter as Waiting
     from hotcount.rate import Rate
@@ -112,7 +112,7 @@ def _require_function(function: Any) -> None:
         raise TypeError(f"limit() decorates functions, not {function!r}")
     bodies = (function, type(function).__call__)
     if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in bodies):
-        # A hit when it is made, or when it is first asked? Each would surprise somebody.
+        # It is not clear whether making a generator or its first next() is the call.
         raise TypeError(
             f"limit() does not decorate generators: call hit() in {_name(function)}() where it "
             "shall count"
@@ -120,14 +120,14 @@ def _require_function(function: Any) -> None:
 
 
 class _Chooser:
-    """What makes a key, cost or rate of a call: a value, or a function of the call's arguments."""
+    """The key, cost or rate of a call: a value, or a function of the call's arguments."""
 
     def __init__(self, name: str, chosen: Any, function: Any, fits: tuple[type, ...]) -> None:
         self.name = name
         self.is_async = False
         self._chosen = chosen
         self._names: tuple[str, ...] | None = None
-        self._others: str | None = None  # What the function calls its **kwargs.
+        self._others: str | None = None  # The name of the function's **kwargs.
         if not callable(chosen):
             if not isinstance(chosen, fits) or isinstance(chosen, bool):
                 kinds = " or ".join(kind.__name__ for kind in fits if kind is not type(None))
@@ -142,7 +142,7 @@ class _Chooser:
         try:
             self._signature = inspect.signature(function)
             asked = inspect.signature(chosen).parameters
-        except (TypeError, ValueError):  # One of C, that does not say: called as the function is.
+        except (TypeError, ValueError):  # A C function without a signature gets all arguments.
             return
         self._names = self._find_names(asked, function)
         if self._names is not None:
@@ -151,7 +151,7 @@ class _Chooser:
     def _find_names(
         self, asked: Mapping[str, inspect.Parameter], function: Any
     ) -> tuple[str, ...] | None:
-        """The arguments that it asks for by the function's names; None: called as that is."""
+        """The function's parameters that `chosen` takes by name; None: it takes all arguments."""
         given = self._signature.parameters
         by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
         if any(one.kind not in by_name for one in asked.values()):
@@ -187,7 +187,7 @@ class _Chooser:
 
 
 class Patience:
-    """For how long an acquire waits; ahead: how long before its time a hit may be admitted."""
+    """How long an acquire waits. ahead: how many seconds early a hit may be admitted."""
 
     __slots__ = ("_ahead", "ends")
 
@@ -211,7 +211,7 @@ class Patience:
         return None if self.ends is None else max(self.ends - time.monotonic(), 0.0)
 
     def ends_before(self, due: float) -> bool:
-        """Whether it ends before a refusal says that there is room."""
+        """Whether the patience ends before `due`, the time at which a refused hit has room."""
         return self.ends is not None and due > self.ends
 
     def may_be_ahead(self, after: float = 0.0) -> bool:
@@ -219,19 +219,19 @@ class Patience:
         return self._ahead > 0 and not self.ends_before(time.monotonic() + after + self._ahead)
 
     def pause(self, decision: Decision, *, has_followers: bool = False) -> float | None:
-        """How long to sleep before the next hit, or before one that was admitted ahead may be used;
-        None: this decision is the answer."""
+        """Seconds to sleep before the next hit, or until a hit admitted ahead may be used; None:
+        this decision is final."""
         wait = decision.retry_after
         if decision.allowed:
             return wait or None if decision.reason == "allowed" else None
         if wait is None or self.ends_before(time.monotonic() + wait):
             return None
-        early = 0.95 * self._ahead  # None must come too early.
+        early = 0.95 * self._ahead  # Less than the whole: an earlier hit would be refused.
         return wait - early if wait > early and self.may_be_ahead(wait - early) else wait
 
 
 class PlacePatience(Patience):
-    """For how long an acquire of a place waits: a place may be given back at any time."""
+    """How long an acquire of a place waits: a place may be released at any time."""
 
     __slots__ = ("_pause",)
 
@@ -244,13 +244,13 @@ class PlacePatience(Patience):
         return False
 
     def pause(self, decision: Decision, *, has_followers: bool = False) -> float | None:
-        """How long to sleep before asking again; None: this decision is the answer."""
+        """Seconds to sleep before the next request; None: this decision is final."""
         if decision.allowed:
             return None
-        # A lease may end sooner; and waiters that began together do not all ask together.
+        # A lease may end sooner. The jitter spreads the requests of waiters that began together.
         assert decision.retry_after is not None
         pause = min(self._pause * random.uniform(0.8, 1), decision.retry_after)
-        # Who asks for others too looks more often: places may come free one after another.
+        # The head of a queue asks more often: several places may be released in a row.
         self._pause = min(2 * self._pause, 0.02 if has_followers else 0.1)
         if self.ends is None:
             return pause
@@ -258,8 +258,8 @@ class PlacePatience(Patience):
         return min(pause, left) if left > 0 else None
 
 
-# Seconds that the end of what may be held has, where nobody waits for it. Longer than the call that
-# got no answer: a server that did not answer it takes nothing in either, until it goes on.
+# The timeout in seconds of a cancel or release in the background, after a call without an answer.
+# It is longer than that call's: a stalled server takes in neither of them before it continues.
 FOLLOWS = 10.0
 
 
@@ -269,13 +269,13 @@ def may_be_applied(error: BaseException) -> bool:
 
 
 def leave_alone(call: Any) -> None:
-    """For a call of hotcount.aio that nobody waits for: without this its loop would say that nobody
-    asked for its exception."""
+    """Lets a call of hotcount.aio run in the background: retrieves its exception, so that the loop
+    does not log "exception was never retrieved"."""
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class Held(Generic[Owner]):
-    """What the reservations and places of the sync and the aio classes have in common."""
+    """The base class of reservations and places, sync and aio."""
 
     __slots__ = {
         "_id": None,
@@ -307,5 +307,5 @@ class Held(Generic[Owner]):
             raise LimitExceeded(self.decision)
 
     def _is_open(self) -> bool:
-        """Whether it is this process's to end: a forked child ends nothing of its parent's."""
+        """Whether this process may end it: not ended yet, and not held by the parent process."""
         return not self._is_ended and os.getpid() == self._process

@@ -1,8 +1,8 @@
 """The waiters of a limiter's key: a queue, first come first served, of one object in one process.
 
-Its head asks the store, and the others sleep: so many waiters cost what one costs. Another object,
-process or loop has a queue of its own; among these whoever asks first is served first. Threads and
-tasks follow one body, acquire_soon().
+The head of the queue asks the store and the other waiters sleep, so any number of waiters costs the
+store as much as one. Each object, process and loop has a queue of its own; between queues the first
+request is served first. Threads and tasks run the same function, acquire_soon().
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from hotcount.errors import HotcountError
 if TYPE_CHECKING:
     from hotcount.results import Decision
 
-# What a waiter is woken for: its turn has come, or the queue is no more and it asks for itself.
+# Why a waiter is woken: it is the head now, or the queue was dissolved and it asks the store
+# itself.
 HEAD, ALONE = "head", "alone"
 
 
@@ -34,27 +35,27 @@ class Line:
         self._waiters: OrderedDict[Any, None] = OrderedDict()
         self._refusal: Decision | None = None
         self._due = 0.0
-        # A hit that was admitted ahead, and when it may be used.
+        # A hit that was admitted ahead, and the monotonic time from which it may be used.
         self._ahead: tuple[Decision, float] | None = None
 
     def note(self, refusal: Decision) -> None:
-        """What the head was answered, who now sleeps."""
+        """Keeps the refusal that the head got before it sleeps."""
         self._refusal = refusal
         self._due = time.monotonic() + (refusal.retry_after or 0.0)
 
     def refusal(self) -> Decision | None:
-        """The answer to a waiter whose time passes before its turn; None: nothing is known yet."""
+        """The decision for a waiter that times out before its turn; None: no refusal is known."""
         left = self._due - time.monotonic()
         if self._refusal is None or left <= 0:
             return self._refusal
         return dataclasses.replace(self._refusal, retry_after=left)
 
     def is_in_vain(self, patience: Patience) -> bool:
-        """Whether even the head asks again too late for this one."""
+        """Whether the head's next hit comes after this patience ends."""
         return self._refusal is not None and patience.ends_before(self._due)
 
     def pause(self, patience: Patience, decision: Decision) -> float | None:
-        """For how long the head sleeps; None: it gives up, or was admitted."""
+        """Seconds that the head sleeps; None: it gives up, or was admitted."""
         if not decision.allowed:
             self.note(decision)
         pause = patience.pause(decision, has_followers=len(self._waiters) > 1)
@@ -64,7 +65,7 @@ class Line:
         return pause
 
     def taken(self, cost: int, patience: Patience) -> Decision | None:
-        """The hit that was admitted ahead, to this head or to one that was cancelled since."""
+        """The hit that was admitted ahead for this head, or for an earlier, cancelled head."""
         if self._ahead is None:
             return None
         decision, due = self._ahead
@@ -75,17 +76,17 @@ class Line:
         return _after(decision, left)
 
     def takes(self, cost: Any) -> bool:
-        """Whether this cost can ever be admitted; of one that is no cost a hit says so."""
+        """Whether this cost can ever be admitted. False for a bad cost: hit() raises the error."""
         most = cost if self._refusal is None else self._refusal.limit
         return isinstance(cost, int) and 1 <= cost <= most
 
     def join(self, waiter: Any) -> bool:
-        """Behind all others; whether it is the head at once. With the lock of the lines."""
+        """Appends the waiter; returns whether it is the head. The caller holds the lines' lock."""
         self._waiters[waiter] = None
         return len(self._waiters) == 1
 
     def leave(self, waiter: Any) -> None:
-        """It was served, gives up or was cancelled; behind a head the next one is woken."""
+        """Removes a waiter that was served, gave up or was cancelled; wakes a new head."""
         with self._lines.lock:
             if waiter not in self._waiters:  # The queue was dissolved.
                 return
@@ -97,8 +98,8 @@ class Line:
                 next(iter(self._waiters)).wake(HEAD)
 
     def dissolve(self) -> None:
-        """The store failed the head. The others ask for themselves, so that each learns it within
-        the store's timeout, and not one after another."""
+        """After an error of the head's hit all other waiters ask the store themselves, so that each
+        gets the error within one timeout of the store, and not one after another."""
         with self._lines.lock:
             self._lines.by_name.pop(self._name, None)
             waiters, self._waiters = self._waiters, OrderedDict()
@@ -107,29 +108,30 @@ class Line:
 
 
 class Lines:
-    """The queues of an object in this process, by who shares them: a loop, a key, a rate."""
+    """The queues of an object in this process, by (loop, key, rate); see name_of()."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.by_name: dict[Hashable, Line] = {}
-        # Queues without waiters that keep the hit of a cancelled one for the next, and until when.
+        # Queues without waiters that keep the hit of a cancelled waiter for the next one: the time
+        # from which it may be used.
         self._keeping: dict[Hashable, float] = {}
 
     @staticmethod
     def of(owner: Any) -> Lines:
-        """Of this object; a forked child begins with none."""
+        """The lines of this object; a forked child begins with none."""
         lines = _of_objects.get(owner)
         if lines is None or lines.process != os.getpid():
             lines = _of_objects[owner] = Lines()
         return lines
 
     def join(self, name: Hashable, waiter: Any, decision: Decision | None) -> tuple[Line, bool]:
-        """The line and whether the waiter is its head; decision: what it was answered itself."""
+        """The line, and whether the waiter is its head. decision: of the waiter's own first hit."""
         with self.lock:
             line = self.by_name.get(name)
             until = self._keeping.pop(name, None)
-            # Later than its time a hit that was kept must not be used: it would be one too many.
+            # A kept hit must not be used after its time: it would be one hit too many.
             is_past = until is not None and (decision is not None or until <= time.monotonic())
             if line is None or is_past:
                 line = self.by_name[name] = Line(self, name)
@@ -138,7 +140,7 @@ class Lines:
             return line, line.join(waiter)
 
     def end(self, name: Hashable, until: float) -> None:
-        """The last waiter has left; until: when its hit may be used. With the lock."""
+        """The last waiter has left. until: the time of its kept hit. The caller holds the lock."""
         now = time.monotonic()
         if until > now:
             self._keeping[name] = until
@@ -153,13 +155,13 @@ class Lines:
 
 
 def _after(decision: Decision, left: float = 0.0) -> Decision:
-    """One that was admitted ahead, when so many seconds are left."""
+    """A decision that was admitted ahead, `left` seconds before the hit may be used."""
     left = max(left, 0.0)
     reset_after = decision.reset_after - ((decision.retry_after or 0.0) - left)
     return dataclasses.replace(decision, retry_after=left, reset_after=reset_after)
 
 
-# No attribute of the objects: one whose __init__ never ran would lack it.
+# Not an attribute of the objects: an object whose __init__ has not run would lack it.
 _of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
 
 
@@ -221,8 +223,8 @@ def _running_loop() -> Any:
 
 
 def name_of(key: Any, rate: Any = None, *, is_task: bool = False) -> Hashable:
-    """The name of a queue: tasks have one for each loop. None where the store's call says what is
-    wrong with key or rate."""
+    """The name of a queue; tasks have one for each loop. None for an unhashable key or rate, which
+    the hit itself refuses."""
     try:
         hash((key, rate))
     except TypeError:
@@ -233,9 +235,9 @@ def name_of(key: Any, rate: Any = None, *, is_task: bool = False) -> Hashable:
 def acquire_now(
     owner: Any, name: Hashable, cost: Any, patience: Patience, ask: Callable[[], Decision]
 ) -> Decision:
-    """acquire_soon() of a thread."""
+    """acquire_soon() for a thread."""
     first = None
-    if name not in Lines.of(owner).by_name:  # Most calls: none of them needs a coroutine.
+    if name not in Lines.of(owner).by_name:  # Most calls; they need no coroutine.
         first = ask()
         if patience.pause(first) is None:
             return first
@@ -260,9 +262,9 @@ async def acquire_soon(
     make_waiter: Callable[[], SleepingThread | SleepingTask] = SleepingTask,
     first: Decision | None = None,
 ) -> Decision:
-    """The answer of `ask` when it admits, or the refusal of a caller whose time has passed.
+    """The first decision of `ask` that admits, or a refusal if the patience ends before.
 
-    cpp/src/limiter/waiting_line.cpp follows the same law. first: the answer to a hit that the
+    cpp/src/limiter/waiting_line.cpp has the same algorithm. first: the decision of a hit that the
     caller has made already.
     """
     lines = Lines.of(owner)

@@ -1,4 +1,4 @@
-"""What batch calls answer: Sequences in the order of the elements, with columns for NumPy.
+"""The results of batch calls: Sequences in the order of the elements, with columns for NumPy.
 
 A batch is immutable and equal to a list or tuple of the same elements. `numpy.asarray(column)` is
 an array over the same memory, which it keeps alive. A failed element has a zero in each column and
@@ -47,7 +47,7 @@ class Values(Handle, Sequence[T], Generic[T]):
     def __getitem__(self: Self, index: slice) -> Self: ...
     @native
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """An element, or a slice, which is of the same class and copies nothing."""
+        """An element, or a slice of the same class, which shares the memory."""
 
     def __eq__(self, other: object) -> bool:
         """Whether a batch, list or tuple has equal elements; errors do not count."""
@@ -56,19 +56,19 @@ class Values(Handle, Sequence[T], Generic[T]):
             return size == len(other) and list(self) == list(other)
         return NotImplemented
 
-    # Equal to a list, so as little hashable as one.
+    # A batch may equal a list, so like a list it cannot be hashed.
     __hash__ = None  # type: ignore[assignment]
 
     def index(self, value: Any, start: int = 0, stop: int = sys.maxsize) -> int:
-        """The first index of a value; ValueError where it is not there."""
+        """The first index of a value; ValueError if no element equals it."""
         return list(self).index(value, start, stop)
 
     def count(self, value: Any) -> int:
-        """How often a value is there."""
+        """How many elements equal the value."""
         return list(self).count(value)
 
     def tolist(self) -> list[T]:
-        """The elements as a list, whose numbers are Python's."""
+        """The elements as a list of Python objects."""
         return list(self)
 
     @classmethod
@@ -80,7 +80,7 @@ class Values(Handle, Sequence[T], Generic[T]):
         """For pydantic, and so for FastAPI: a batch, or the list of its elements."""
         from pydantic_core import core_schema
 
-        # Of Column[int] its int, of Counts the Count that its base is of.
+        # The element type: int for Column[int], Count for Counts, whose base is Batch[Count].
         own: Any = cls
         (element,) = get_args(source) or get_args(own.__orig_bases__[0])
         listed: Any = list
@@ -119,7 +119,7 @@ class Column(Values[T], Buffer):
     def __init__(self, format: str, data: bytes) -> None:
         """From packed elements, as pickle does: format 'l' (int64), 'b' (int8), '?' or 'd'.
 
-        ConfigError where the format is another, or the data no whole number of elements.
+        ConfigError for another format, or if the data is not a whole number of elements.
         """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,7 +140,7 @@ class Column(Values[T], Buffer):
 
 
 class Batch(Values[T]):
-    """What a batch call answered: an element for each that was given, in their order."""
+    """The result of a batch call: one element for each element of the argument, in its order."""
 
     __slots__ = ()
 
@@ -283,12 +283,12 @@ class Upserts(Batch[Upsert]):
 
 @batch
 class Casts(Batch[Cast]):
-    """What Votes.cast_many came to.
+    """The outcomes of Votes.cast_many.
 
-    counted: the vote counts now. changed: this call changed it. previous, value: the vote before
-    and now. pending: it waits to be written; what it changes is not known yet, and the columns
-    changed and previous have False and 0, where its Cast has None. A failed element is Cast(False,
-    False, 0, 0).
+    counted: the vote counts now. changed: this call changed the vote. previous, value: the vote
+    before and now. pending: the vote waits to be written, and its effect is not known yet: the
+    columns changed and previous have False and 0, while its Cast has None. A failed element is
+    Cast(False, False, 0, 0).
     """
 
     __slots__ = ()
@@ -306,10 +306,10 @@ class Casts(Batch[Cast]):
 
 @batch
 class Counts(Batch[Count]):
-    """What Votes.count_many read.
+    """The counts that Votes.count_many read.
 
-    value: the counts. exact: it agrees with the votes as of as_of. as_of: seconds since 1970 UTC.
-    pending: votes acknowledged and not yet in value.
+    value: the counts. exact: the count agrees with the votes committed at as_of. as_of: seconds
+    since 1970 UTC. pending: votes acknowledged but not yet in value.
     """
 
     __slots__ = ()
@@ -325,9 +325,9 @@ class Counts(Batch[Count]):
 
 
 def _tell_fastapi() -> bool:
-    """Has FastAPI's encoder take batches for lists, which it knows by their type alone.
+    """Registers batches with FastAPI's encoder, which looks up encoders by type, as lists.
 
-    C++ calls it when a batch is made and FastAPI is there. False: it is being imported.
+    C++ calls this when a batch is made and FastAPI is loaded. False: FastAPI is being imported.
     """
     try:
         from fastapi.encoders import ENCODERS_BY_TYPE, jsonable_encoder

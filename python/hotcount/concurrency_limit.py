@@ -1,4 +1,4 @@
-"""ConcurrencyLimit: at most so many holders of a key at once, for all processes together."""
+"""ConcurrencyLimit: at most N holders of a key at once, for all processes together."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class ConcurrencyLimitBase(Handle):
         Args:
             store: A Memory or a Redis (sync or aio), or its URL.
             limit: How many may hold a key at once, 1 to 10,000.
-            lease: Seconds that a place is held that is neither renewed nor given back, 0.001 to 366
-                days.
+            lease: Seconds after which a place is free that was neither renewed nor given back,
+                0.001 to 366 days.
             name: Part of the keys, 1 to 100 printable ASCII characters without quotes and
                 backslashes; None is 'default'. Limits of one name share their places, whatever
                 their limit and lease are.
@@ -52,7 +52,7 @@ class ConcurrencyLimitBase(Handle):
 
 
 class PlaceBase(Held[AnyLimit]):
-    """What the places of the sync and the aio class have in common."""
+    """The base class of hotcount.Place and hotcount.aio.Place."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class PlaceBase(Held[AnyLimit]):
         return f"<{type(self).__name__} of {self.key!r}: {self.decision.reason}>"
 
     def _is_ours(self) -> bool:
-        """Whether the store has it, for this process; an untracked one stands nowhere."""
+        """Whether the store has the place, for this process; it has no untracked place."""
         counted = self.decision.allowed and self.decision.reason != "untracked"
         return counted and self._is_open()
 
@@ -76,18 +76,18 @@ class PlaceBase(Held[AnyLimit]):
 
 
 class Place(PlaceBase["ConcurrencyLimit"]):
-    """A place that ConcurrencyLimit.acquire took, or a refusal. True where it was taken.
+    """A place taken by ConcurrencyLimit.acquire, or a refusal. True if a place was taken.
 
-    `with` gives it back at the end of the block; LimitExceeded is raised in place of the block
-    where it is a refusal. key and decision are attributes: decision.retry_after of a refusal is
-    when so many leases have ended that a place is free. A forked child cannot use its parent's
-    place: release() does nothing there.
+    `with` gives the place back at the end of the block; for a refusal it raises LimitExceeded
+    instead of running the block. key and decision are attributes. decision.retry_after of a refusal
+    is the time until enough leases have ended for a free place. A forked child cannot use its
+    parent's place: release() does nothing there.
     """
 
     __slots__ = ()
 
     def renew(self, *, timeout: Seconds | None = None) -> None:
-        """Begins the lease anew: for work that takes longer than it.
+        """Begins the lease anew, for work that takes longer than the lease.
 
         Args:
             timeout: Seconds, more than 0. None: the store's.
@@ -95,7 +95,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         Raises:
             LeaseLostError: The lease has ended, the place was given back, or a forked child asks.
                 Others may hold the place, so stop.
-            HotcountError: As acquire does; then the old lease goes on, or the new one.
+            HotcountError: As acquire does; the old lease or the new one is in force then.
 
         Example:
             >>> import hotcount
@@ -110,15 +110,15 @@ class Place(PlaceBase["ConcurrencyLimit"]):
     def release(self, *, timeout: Seconds | None = None) -> bool:
         """Gives the place back.
 
-        Only this place: one whose lease has ended frees nobody else's. After an error the place is
-        free at the latest when its lease ends, and the call may be repeated.
+        It never frees the place of another holder, even after the lease has ended. After an error
+        the place is free when its lease ends at the latest, and the call may be repeated.
 
         Args:
             timeout: Seconds, more than 0. None: the store's.
 
         Returns:
-            False where the lease had ended before, or there was nothing to give; also for a repeat
-                after OutcomeUnknownError where the first has given it back.
+            False if the lease had ended or no place was held; also for a repeat after an
+                OutcomeUnknownError whose call was applied.
 
         Example:
             >>> import hotcount
@@ -133,7 +133,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         return held
 
     def __enter__(self) -> Place:
-        """This place. LimitExceeded where none was taken."""
+        """This place; LimitExceeded if it is a refusal."""
         self._require_admitted()
         return self
 
@@ -143,7 +143,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """release(); where that fails, the lease ends by itself, and what the block did stands."""
+        """release(). Its errors are dropped: the place is free when its lease ends."""
         with suppress(HotcountError):
             try:
                 self.release()
@@ -152,14 +152,14 @@ class Place(PlaceBase["ConcurrencyLimit"]):
 
 
 class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
-    """At most so many holders of a key at once, for all processes together.
+    """At most N holders of a key at once, for all processes together.
 
     Works on Memory and Redis, on the store's clock; a place is taken in one step, over Redis in one
     round trip. The place of a holder that died is free when its lease ends. A holder that works for
-    longer than the lease must renew() its place, about every third of the lease. A holder whose
-    lease has ended learns it when it asks; until then one more may be at work. A failover of Redis
-    may forget places that were taken just before. Keys are as those of Limiter. Safe from many
-    threads and across fork.
+    longer than the lease must renew() its place, about every third of the lease. A holder learns
+    that its lease has ended only from renew() or release(); until then one holder too many may be
+    at work. A failover of Redis may lose places that were taken just before. Keys are as in
+    Limiter. Safe from many threads and across fork.
 
     Example:
         >>> import hotcount
@@ -172,24 +172,24 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     __slots__ = ("__weakref__",)
 
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Place:
-        """Takes a place, and waits for one where all are held.
+        """Takes a place; waits for one if all are held.
 
-        Waiters of this object for one key are a queue, first come first served. The head asks again
-        after 5 ms at first and 100 ms at most, 20 ms where others wait behind it. Each question has
-        the store's timeout, so an error comes within both times together.
+        The waiters of this object for one key form a queue, first come first served. The head asks
+        again after 5 ms at first and 100 ms at most (20 ms with waiters behind it). Each request
+        has the store's timeout, so an error comes within the sum of both timeouts.
 
         Args:
             key: As in Limiter.hit.
             timeout: Seconds to wait, 0 or more. None: for ever.
 
         Returns:
-            A Place. When the timeout has passed it is false, with the refusal in its decision;
-                `with` raises LimitExceeded then.
+            A Place. After the timeout it is false, and its decision is the refusal; `with` raises
+                LimitExceeded then.
 
         Raises:
             DeadlineError, UnavailableError: Nothing was taken.
             OutcomeUnknownError: The place may be held until its lease ends; the library sends a
-                release behind it.
+                release.
             WrongTypeError: The key holds something else.
             ConfigError, TypeError: An argument is bad; nothing was sent.
 
@@ -217,18 +217,18 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
 
     @native
     def _acquire(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> Decision:
-        """Takes a place for this holder, or answers that all are held."""
+        """Takes a place for this holder; a refusal if all places are held."""
 
     @native
     def _release_later(
         self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
     ) -> None:
-        """Gives back what the holder may hold, and returns at once."""
+        """Releases the holder's place in the background."""
 
     @native
     def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
-        """Whether the holder's lease has begun anew."""
+        """Begins the holder's lease anew; False if it holds no place."""
 
     @native
     def _release(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
-        """Whether the holder gave back what it held."""
+        """Releases the holder's place; False if it holds none."""

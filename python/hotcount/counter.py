@@ -25,7 +25,7 @@ else:
 
 
 class Answers(Generic[Added]):
-    """Tells type checkers what add() returns."""
+    """The type that add() returns, for type checkers."""
 
     __slots__ = ()
 
@@ -33,12 +33,12 @@ class Answers(Generic[Added]):
 @result
 @dataclass(frozen=True, slots=True)
 class RetryQueue(Answers[int | Queued]):
-    """Where the adds of a Counter or a PeriodCounter wait while Redis does not answer: its retry=.
+    """The queue, passed as retry=, in which adds of a counter wait while Redis does not answer.
 
-    An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
-    remembers the number of each process's last add beside each key, so it recognizes an add that is
-    sent again. On a cluster adds wait for the primary of their key, and the adds of other primaries
-    go on. Over Memory nothing ever waits and no file is opened.
+    For Counter and PeriodCounter. An add that returned a number or a Queued is counted exactly
+    once, unless it expires: Redis stores the number of each process's last add beside each key, so
+    it recognizes an add that is sent again. On a cluster adds wait for the primary of their key,
+    while adds to keys of other primaries are sent. Over Memory no add waits and no file is opened.
 
     Example:
         >>> import hotcount
@@ -47,26 +47,27 @@ class RetryQueue(Answers[int | Queued]):
     """
 
     path: str | os.PathLike[str] | None = None
-    """A file that keeps what waits when the program is killed; the next process that opens it adds
-    it, to the store of its own counter, with the ttl and the max_age that they came with. One
-    process at a time owns it (path + ".lock"). A forked child does not, and its adds fail as not
-    applied while Redis is away: give each worker a path of its own. None: memory alone, and what
-    waits is lost with the process."""
+    """A file with the waiting adds, which survives a kill. The next process that opens it sends the
+    adds to the store of its own counter, with their original ttl and max_age. One process at a time
+    owns the file (path + ".lock"). A forked child does not own it, and its adds fail as not applied
+    during an outage: give each worker a path of its own. None: the queue is in memory only, and
+    waiting adds are lost with the process."""
     max_items: int = 200_000
-    """Most adds that wait; each takes about 250 bytes of memory, and 70 and its key of the file."""
+    """Maximum of waiting adds. Each takes about 250 bytes of memory, and in the file 70 bytes and
+    its key."""
     max_age: float = 3600.0
-    """Seconds after which an add that waits is counted nowhere (RetryStats.expired), 0.001 to 30
-    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes. An
-    add that may have been sent is too old also when Redis' clock says so. Adds found in a file keep
-    the max_age that they came with."""
+    """Seconds after which a waiting add expires uncounted (RetryStats.expired), 0.001 to 30 days.
+    Redis keeps a process's last add to a key for 10 minutes more: 100 to 150 bytes. An add that may
+    have been sent expires also by the clock of Redis. Adds found in a file keep their original
+    max_age."""
     when_full: Literal["raise", "drop_oldest"] = "raise"
-    """'raise': an add that finds max_items waiting is a CapacityError, and not applied.
-    'drop_oldest': the oldest is dropped for it, and counted in RetryStats.dropped."""
+    """'raise': with max_items waiting, an add raises CapacityError and is not applied.
+    'drop_oldest': the oldest waiting add is dropped, and counted in RetryStats.dropped."""
     fsync: Literal["always", "interval", "off"] = "always"
-    """When the file is forced to the disk. No policy loses what returned Queued when the program is
-    killed. 'always': before Queued is returned, so a power cut loses nothing; 0.1 to 10 ms for all
-    adds that wait for it together. 'interval': once a second, which a power cut may lose. 'off':
-    when the system does, up to 30 s."""
+    """When the file is synced to disk. With each policy queued adds survive a kill of the process.
+    'always': before Queued is returned, so a power failure loses nothing; one sync of 0.1 to 10 ms
+    for all concurrent adds. 'interval': once a second; a power failure may lose that second. 'off':
+    when the operating system does, up to 30 s."""
 
 
 @attributes
@@ -96,16 +97,16 @@ class CounterBase(Handle, Generic[Added]):
 
         Args:
             store: A Memory or a Redis (sync or aio), or its URL.
-            prefix: Stands before every key, with a ':'; "" means the key itself.
+            prefix: The part of the stored key before the ':' and the key; "": the key alone.
             ttl: A key's life in seconds from its first add, 0.001 or more, which later adds do not
                 extend. None: for ever.
-            op_keep: Seconds that an op_id is remembered, 1 or more. Until then each costs 40 to 200
-                bytes of the server, or 140 in memory.
-            retry: Where adds wait while Redis does not answer. Such an add returns Queued, never a
-                number, and later adds to its key go behind it. With a ttl it is counted in the life
-                of the key that stood when it was accepted, or that it began; if that life is over,
-                the add expires. try_add and adds with an op_id are never queued, get gives what the
-                store has; reset does not touch adds that wait and does not begin the life anew.
+            op_keep: Seconds that an op_id is kept, 1 or more. Each takes 40 to 200 bytes of the
+                server, or 140 in memory.
+            retry: The queue of adds while Redis does not answer. A queued add returns Queued, never
+                a number, and later adds to its key are queued behind it. With a ttl it is counted
+                in the life of the key at its acceptance, or the one that it began; if that life is
+                over, the add expires. try_add and adds with an op_id are never queued; get returns
+                the store's value; reset does not change waiting adds or the key's life.
 
         Raises:
             ConfigError: An option has a bad value, which the error names; or the file of retry is
@@ -115,10 +116,10 @@ class CounterBase(Handle, Generic[Added]):
 
     @native
     def retry_stats(self) -> RetryStats:
-        """What waits in the retry queue and what became of it; ConfigError without retry=.
+        """The waiting adds of the retry queue, and the outcomes of others; ConfigError without it.
 
-        An outage is also told to logging.getLogger("hotcount"): when it is noticed, and when
-        nothing waits any more.
+        logging.getLogger("hotcount") also has a line when an outage begins and one when no add
+        waits any more.
         """
 
 

@@ -19,9 +19,9 @@ Hit = tuple[AnyLimiter, LimiterKey, int, Union[Rates, None]]
 Hits = Iterable[
     Union[Hit[AnyLimiter], tuple[AnyLimiter, LimiterKey, int], tuple[AnyLimiter, LimiterKey]]
 ]
-# A step's decision, and what answered each of its hits: 'allowed' for the store.
+# A step's decision, and for each of its hits 'allowed' (by the store) or the reason of on_error.
 Answer = tuple[Decision, tuple[str, ...]]
-# A hit that was taken, and by what.
+# A hit that was taken, and its reason, as in Answer.
 Taken = tuple[Hit[AnyLimiter], str]
 
 
@@ -30,27 +30,26 @@ def hit_all(
 ) -> Decision:
     """Takes all hits or none.
 
-    Hits on one Redis or one Memory object are one step: nobody sees a part of them, and over Redis
-    they are one script in one round trip. Where keys stand in several slots of a Redis Cluster,
-    each is held first, which others see, and then all are taken: two steps. A refused hit spends
-    nothing of the others; denied hits are not charged. A limiter with shadow is not taken from
-    where it refuses, and keeps nobody from taking.
+    Hits on one Redis or one Memory object are one atomic step; over Redis they are one script in
+    one round trip. Keys in several slots of a Redis Cluster take two steps: each hit is held, which
+    other callers see, and then all are taken. If one hit is refused, none is taken; denied hits are
+    not charged. If a limiter with shadow refuses, its hit is not taken, and the others are.
 
-    Hits on several stores are taken store after store; those over a database, and of 'sliding_log'
-    over Redis, one after another. When a step refuses or fails, what the steps before it took is
-    given back (refund): others may see it taken meanwhile. It stays taken if this process dies in
-    between, or when giving back fails, which is raised. What on_error='local' took in this process
-    is given back there.
+    Hits on several stores are taken store after store; hits over a database, and of 'sliding_log'
+    over Redis, one after another. If a step refuses or fails, the hits of earlier steps are given
+    back (refund); other callers may see them taken meanwhile. They stay taken if this process dies
+    in between, or if the refund fails, whose error is raised. Hits that on_error='local' counted
+    are given back in this process.
 
     Args:
-        hits: Tuples of a limiter, a key, a cost (1 where it is left out) and a rate. Up to 100 of a
-            store.
+        hits: Tuples of a limiter, a key, a cost (default 1) and a rate. Up to 100 for each store.
         rate: As in Limiter.hit, for all hits without a rate of their own.
-        timeout: Seconds of each step, also of giving back. None: the store's.
+        timeout: Seconds of each step, also of each refund. None: the store's.
 
     Returns:
-        The decision of the limiter that says most. violated names the limiters that refused, of the
-            first step that did; remaining is the least of all.
+        The decision of one limiter: a refusal, else one with reason 'shadow', else the one with the
+            least remaining. violated names the limiters that refused in the first refusing step;
+            remaining is the least of all.
 
     Raises:
         ConfigError: There are no hits, or more than 100 of a store.
@@ -77,7 +76,7 @@ def hit_all(
 def take_now(
     groups: list[list[Hit[AnyLimiter]]], timeout: Seconds | None
 ) -> tuple[Decision, list[Taken[AnyLimiter]]]:
-    """Does hit_all; returns the decision and the hits that give_back() refunds."""
+    """Does hit_all; returns the decision and the hits that give_back() can refund."""
     answers: list[Answer] = []
     try:
         for group in groups:
@@ -105,9 +104,10 @@ def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:
 
 
 def face(kind: type[AnyLimiter], limiter: LimiterBase) -> AnyLimiter:
-    """The limiter with the methods of this class.
+    """The limiter with the methods of the class `kind`.
 
-    Each object has both faces, and a caller needs the one that fits it, whichever made the limiter.
+    A sync caller needs the sync methods and an async caller the aio methods, of either kind of
+    limiter object.
     """
     if isinstance(limiter, kind):
         return limiter
@@ -129,7 +129,7 @@ class _Face:
 def group_hits(
     hits: Hits[AnyLimiter], kind: type[AnyLimiter], rate: Rates | None
 ) -> list[list[Hit[AnyLimiter]]]:
-    """The hits by the step that takes them; those that only look on, and refuse nothing, last."""
+    """The hits by the step that takes them; hits with shadow, which never refuse, come last."""
     groups: dict[object, list[Hit[AnyLimiter]]] = {}
     if not isinstance(hits, Iterable):
         raise TypeError(f"hits must be an iterable of tuples, not {type(hits).__name__}")
@@ -138,7 +138,7 @@ def group_hits(
         joins = hit[0]._joins
         cost = hit[2] if len(hit) > 2 else 1
         own = hit[3] if len(hit) > 3 and hit[3] is not None else rate
-        # Where a step takes one key, hits of the same key are added up.
+        # A limiter that joins no other takes one key in each step; its hits of a key are one step.
         key = hit[1].encode("utf-8", "surrogatepass") if isinstance(hit[1], str) else hit[1]
         place = ("key", id(hit[0]), repr((key, own))) if joins is None else ("store", joins)
         groups.setdefault(place, []).append((hit[0], hit[1], cost, own))
@@ -152,7 +152,7 @@ def group_hits(
 
 
 def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
-    """TypeError for what is no tuple of a limiter, a key, and perhaps a cost and a rate."""
+    """TypeError unless it is a tuple of a limiter, a key, and optionally a cost and a rate."""
     if not isinstance(hit, tuple) or len(hit) not in (2, 3, 4):
         raise TypeError(f"hits[{index}] must be a tuple of a limiter, a key, a cost and a rate")
     if not isinstance(hit[0], kind):
@@ -168,8 +168,8 @@ def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
 def to_give_back(
     groups: list[list[Hit[AnyLimiter]]], answers: list[Answer]
 ) -> list[Taken[AnyLimiter]]:
-    """What a refusal undoes: nothing of limiters that look on, which may have taken nothing, and
-    nothing where on_error='open' has answered, which takes nothing."""
+    """The hits that a refusal refunds. Not those with shadow, which may have taken nothing, nor
+    those that on_error='open' admitted, which took nothing."""
     return [
         (hit, by)
         for group, (decision, answered_by) in zip(groups, answers)
@@ -180,7 +180,7 @@ def to_give_back(
 
 
 def merge_decisions(answers: list[Answer]) -> Decision:
-    """The one that says most, for all; a refusal, which is the last, for itself."""
+    """One decision for all steps: a refusal, which is the last, or the one with the least left."""
     decisions = [decision for decision, _ in answers]
     if len(decisions) == 1 or not decisions[-1]:
         return decisions[-1]

@@ -1,4 +1,4 @@
-"""Reservation: what Limiter.reserve holds of a limit until it is known how much was used."""
+"""Reservation: an amount that Limiter.reserve holds until the amount used is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AnyReserving = TypeVar("AnyReserving")
 
 
 class ReservationBase(Held[AnyReserving]):
-    """What the reservations of the sync and the aio class have in common."""
+    """The base class of hotcount.Reservation and hotcount.aio.Reservation."""
 
     __slots__ = {"_rate": None, "n": "How much was asked for, in the units of the limit."}
 
@@ -44,8 +44,8 @@ class ReservationBase(Held[AnyReserving]):
         return f"<{type(self).__name__} of {self.n} of {self.key!r}: {self.decision.reason}>"
 
     def _is_held(self) -> bool:
-        """Not where a limiter that looks on would have refused, where a policy answered for a store
-        that was away, nor in a full Memory store."""
+        """Whether the store holds it. False for reason 'shadow', for a decision of on_error, and
+        for 'untracked' (a full Memory store)."""
         return self.decision.allowed and self.decision.reason == "allowed"
 
     def _require_open(self) -> None:
@@ -79,7 +79,7 @@ class Reserving(Handle):
     def _cancel_later(
         self, key: LimiterKey, id: str, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> None:
-        """Ends what is held, and returns at once."""
+        """Cancels the reservation in the background."""
 
     @native
     def _commit(
@@ -92,24 +92,24 @@ class Reserving(Handle):
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Ends what is held and takes what was used."""
+        """Ends the reservation and takes the amount used."""
 
     @native
     def _cancel(
         self, key: LimiterKey, id: str, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> Decision:
-        """Ends what is held."""
+        """Ends the reservation and takes nothing."""
 
 
 class Reservation(ReservationBase[Reserving]):
-    """The hold that Limiter.reserve has made, or a refusal. True where there was room for it.
+    """An amount held by Limiter.reserve, or a refusal. True if the limit had room for it.
 
     For 'gcra', the buckets, 'fixed_window' and 'sliding_window', over Memory and Redis; another
-    limiter is a ConfigError. Until it ends, it is as if n were taken; when it ends, what was used
-    is taken. A key has up to 1,000 reservations; more are refused until a lease ends. Limiter.reset
-    forgets them. After OutcomeUnknownError of reserve() n may be held until the lease ends; the
-    library sends a cancel behind it. Where on_error has answered in place of a store that was away,
-    nothing is held; commit() and cancel() then take nothing and ask nobody.
+    limiter is a ConfigError. Until the reservation ends, the limit counts n as taken; then only the
+    amount used is taken. A key has up to 1,000 reservations; more are refused until a lease ends.
+    Limiter.reset drops them. After OutcomeUnknownError of reserve() n may be held until the lease
+    ends; the library sends a cancel. If on_error decided during an outage, nothing is held: then
+    commit() and cancel() take nothing and send nothing.
 
     In a `with` block commit(actual) states what was used. A block that ends without it commits n;
     one that raises cancels. A refusal raises LimitExceeded in place of the block. key, n and
@@ -128,27 +128,27 @@ class Reservation(ReservationBase[Reserving]):
     def commit(
         self, actual: int | None = None, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Decision:
-        """Takes what was used in place of what was reserved.
+        """Ends the reservation and takes the amount used.
 
-        The decision is a refusal where the limit had no room for it: because more was used than was
-        reserved, or the lease has ended. It is taken all the same, up to twice the limit, as
+        The decision is a refusal if the limit has no room for that amount, because it is more than
+        was reserved or the lease has ended. It is charged anyway, up to twice the limit, as
         charge_denied does.
 
         Args:
-            actual: 0 or more. None: what was reserved.
-            op_id: 1 to 1,000 bytes. It is taken once: a repeat for the key within the limiter's
-                op_keep returns the first decision and takes nothing, so the call may be repeated
-                after any error. It may be a repeat by another reservation of the key, as when the
-                work is done anew: that one is ended then, and takes nothing. The op_id names the
-                work, not the reservation.
+            actual: The amount used, 0 or more. None: the amount reserved.
+            op_id: 1 to 1,000 bytes; it names the work, not the reservation. The amount is taken
+                once: a repeat for the key within the limiter's op_keep returns the first decision
+                and takes nothing, so the call may be repeated after any error. The repeat may come
+                from another reservation of the key, such as when the work is done again: that
+                reservation ends and takes nothing.
             timeout: Seconds, more than 0. None: the store's.
 
         Raises:
             LimitExceeded: The reservation is a refusal.
-            ConfigError: It was committed or cancelled already.
+            ConfigError: The reservation was committed or cancelled already.
             DeadlineError, UnavailableError: Nothing was taken; call it again.
-            OutcomeUnknownError: It may have been taken; repeated without the same op_id, it may be
-                taken twice.
+            OutcomeUnknownError: The amount may have been taken; a repeat without the same op_id may
+                take it twice.
 
         Example:
             >>> import hotcount
@@ -167,9 +167,9 @@ class Reservation(ReservationBase[Reserving]):
         return decision
 
     def cancel(self, *, timeout: Seconds | None = None) -> None:
-        """Gives back what was reserved. After commit() or cancel() it does nothing.
+        """Gives back the amount reserved. After commit() or cancel() it does nothing.
 
-        It may be repeated after any error; at the latest the lease ends.
+        The call may be repeated after any error; the hold ends with its lease at the latest.
 
         Args:
             timeout: Seconds, more than 0. None: the store's.
@@ -186,7 +186,7 @@ class Reservation(ReservationBase[Reserving]):
         self._is_ended = True
 
     def __enter__(self) -> Reservation:
-        """This reservation. LimitExceeded where there was no room for it."""
+        """This reservation; LimitExceeded if it is a refusal."""
         self._require_admitted()
         return self
 
@@ -196,7 +196,7 @@ class Reservation(ReservationBase[Reserving]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """commit(), unless that was done; cancel() where the block has raised."""
+        """commit(), unless the block did; cancel() if the block raised."""
         if kind is not None:
             with suppress(HotcountError):
                 self.cancel()
@@ -212,7 +212,7 @@ def reserve_now(
     rate: Rates | None,
     timeout: Seconds | None,
 ) -> Reservation:
-    """What Limiter.reserve says; a call that may have held something gives it back."""
+    """Does Limiter.reserve; cancels the reservation if a failed call may have been applied."""
     id = new_op_id()
     try:
         decision = limiter._reserve(key, n, id, lease, rate=rate, timeout=timeout)

@@ -1,4 +1,4 @@
-"""Memory, Redis and Database: what counters, limiters, sets and votes keep their numbers in."""
+"""Memory, Redis and Database: the stores of counters, limiters, sets and votes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hotcount._types import Key, ReadOnly, Seconds
 from hotcount.errors import ConfigError
 
 Class = TypeVar("Class")
-# What ready() is asked for.
+# The calls that ready() checks for.
 For = Literal["reads", "writes"]
 
 
@@ -407,7 +407,7 @@ class Database(Lifetime, DatabaseBase):
         """
 
 
-# What other classes take: a store or a database (sync or aio), or its URL.
+# The store argument of other classes: a store or a database (sync or aio), or its URL.
 KeyValueStore = Union[MemoryBase, RedisBase, str]
 AnyDatabase = Union[DatabaseBase, str]
 AnyStore = Union[MemoryBase, RedisBase, DatabaseBase, str]
@@ -418,7 +418,7 @@ AnyStore = Union[MemoryBase, RedisBase, DatabaseBase, str]
 
 @native
 def kind_of_url(url: str) -> str:
-    """'Memory', 'Redis' or 'Database'; ConfigError where the scheme is unknown.
+    """'Memory', 'Redis' or 'Database'; ConfigError for an unknown scheme.
 
     >>> kind_of_url("valkeys://cache.example")
     'Redis'
@@ -428,7 +428,7 @@ def kind_of_url(url: str) -> str:
 def open_url(
     function: str, url: str, options: Mapping[str, Any], classes: Mapping[str, Callable[..., Class]]
 ) -> Class:
-    """What the URL names, of one of the classes, by their kind."""
+    """Opens the URL with the class of its kind; ConfigError for other kinds and unknown options."""
     kind = kind_of_url(url)
     scheme = url.partition(":")[0].lower()
     if kind not in classes:
@@ -451,17 +451,17 @@ ALL: dict[str, Callable[..., Store | Database]] = {**STORES, **DATABASES}
 
 
 def connect(url: str, **options: Any) -> Memory | Redis | Database:
-    """Opens what the URL names, with the options of its class.
+    """Opens the store or database of a URL, with the options of its class.
 
-    connect_store and connect_database are the same for type checkers, and refuse the other kind.
+    connect_store and connect_database have narrower return types and refuse the other kind.
 
     Args:
         url: memory://NAME: Memory. redis://, rediss://, valkey://, valkeys://, redis+unix://,
             unix://: Redis. sqlite:///file.db, postgresql://, mariadb://, mysql://: Database.
-        options: Those of the class.
+        options: The options of that class.
 
     Raises:
-        ConfigError: The scheme is another, or the class has no such option; the error names it.
+        ConfigError: An unknown scheme, or an option that the class does not have; it is named.
         HotcountError: As the class does.
 
     Example:
@@ -473,7 +473,7 @@ def connect(url: str, **options: Any) -> Memory | Redis | Database:
 
 
 def connect_store(url: str, **options: Any) -> Memory | Redis:
-    """As connect, for what keeps keys and values: Memory or Redis.
+    """As connect, for key-value stores: Memory or Redis.
 
     The URL of a database is a ConfigError, before anything is opened.
 

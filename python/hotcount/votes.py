@@ -56,14 +56,14 @@ class Votes(Lifetime, VotesBase):
 
         Args:
             existing_counts: For tables with counts that are not the sums of their votes (NULL is
-                0). None: a ConfigError that has the number of such items; nothing is changed.
-                'keep': the difference is the item's opening balance, for good; every count contains
-                it. 'recount': the votes are right, and the old counts are lost. Ignored where
-                hotcount counts already.
-            outside_writes: Which writes of others to the vote table triggers count. 'deletes':
-                deleted rows, which costs a vote nothing; for adopted tables. 'count': inserted and
-                updated rows too; docs/explanation/your-tables.md has the price. 'none' drops the
-                triggers, None leaves them as they are. reconcile() finds what others wrote before.
+                0). None: a ConfigError with the number of such items; nothing is changed. 'keep':
+                the difference becomes the item's opening balance, a permanent part of every count.
+                'recount': each count becomes the sum of the votes, and the old counts are lost.
+                Ignored for tables that hotcount has counted before.
+            outside_writes: Which writes of other programs to the vote table triggers count.
+                'deletes': deleted rows, which costs a vote nothing; for adopted tables. 'count':
+                inserted and updated rows too; docs/explanation/your-tables.md has the price. 'none'
+                drops the triggers, None keeps them as they are. reconcile() counts earlier writes.
                 Counts contain such a row at once; on servers item.vote_count has it within 6 s
                 while a process is open that has voted or read counts.
             timeout: Seconds, more than 0, waits for locks included. None: the database's.
@@ -86,12 +86,12 @@ class Votes(Lifetime, VotesBase):
         outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> str:
-        """The SQL that these tables still lack, for psql, mariadb or sqlite3.
+        """The SQL that these tables still need, for psql, mariadb or sqlite3.
 
-        For tables of your own, such as one of likes: the columns, keys and tables that votes need,
-        in an order that runs beside the application, and the rows that count what is there. A row
-        that is there is a vote of 1; a row without a user is counted and belongs to nobody. Nothing
-        is changed by the call.
+        For tables of your own, such as one of likes: it adds the columns, keys and tables that
+        votes need, in an order that lets the application run meanwhile, and counts the existing
+        rows. An existing row is a vote of 1; a row without a user is a vote without a user. The
+        call changes nothing.
 
         Args:
             existing_counts: As for create_tables.
@@ -99,15 +99,16 @@ class Votes(Lifetime, VotesBase):
             timeout: Seconds, more than 0. None: the database's. The tables are read once.
 
         Returns:
-            The statements, with comments that name cascades that nothing counts. "" where nothing
-                is missing: create_tables() then changes nothing, takes no lock and needs no right
-                to create. After a failure of the script, the rest. A vote table with triggers or
-                checks takes two scripts: before the second, two votes are cast and rolled back.
+            The statements, with comments that name uncounted cascades. "" if nothing is missing:
+                create_tables() then changes nothing, takes no lock and needs no right to create.
+                After a failure of the script a new call returns the rest. A vote table with
+                triggers or checks takes two scripts: before the second, two votes are cast and
+                rolled back.
 
         Raises:
-            ConfigError: No statement can mend a column or key; the error names table and column and
-                what to do.
-            DeadlineError: Reading the tables takes longer.
+            ConfigError: No statement can mend a column or key; the error names the table, the
+                column and the remedy.
+            DeadlineError: The tables could not be read within the timeout.
 
         Example:
             >>> import hotcount
@@ -118,9 +119,9 @@ class Votes(Lifetime, VotesBase):
 
     @native
     def add_items(self, items: Ids, *, timeout: Seconds | None = None) -> None:
-        """Adds rows to the item table, in one transaction; those there already stay as they are.
+        """Adds rows to the item table, in one transaction; existing rows are not changed.
 
-        OutcomeUnknownError: do it again. After other errors nothing was added.
+        OutcomeUnknownError: call it again. After other errors nothing was added.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:")
@@ -147,13 +148,14 @@ class Votes(Lifetime, VotesBase):
             user: The user's id, of user_type. None: a vote without a user, which needs an op_id,
                 takes no version and cannot be retracted.
             value: -2147483647 to 2147483647; 0 retracts.
-            version: The vote is applied only where this is higher than the row's. None: always. Not
-                with 'write_behind'.
-            op_id: 1 to 255 characters. Names a vote without a user for good: the first one stands.
-            with_count: Adds the item's .count after this vote. It is read exactly after the commit:
-                one statement more, shared by calls that read at once. .count is None where it could
-                not be read before the timeout; the vote stands. With 'cached' the cache answers,
-                else SQL. With 'write_behind' it is what SQL has, without this vote while it waits.
+            version: The vote is applied only if this is higher than the row's version. None:
+                always. Not with 'write_behind'.
+            op_id: 1 to 255 characters, the name of a vote without a user. The first vote under it
+                is final.
+            with_count: Adds the item's .count after this vote. It is read exactly after the commit,
+                by one more statement, which concurrent calls share. .count is None if it could not
+                be read before the timeout; the vote is stored. With 'cached' the cache answers,
+                else SQL. With 'write_behind' it is SQL's count, without this vote while it waits.
             timeout: Seconds, more than 0. None: the database's.
 
         Raises:
@@ -238,7 +240,7 @@ class Votes(Lifetime, VotesBase):
     def count(
         self, item: Id, *, consistency: Consistency = "cached", timeout: Seconds | None = None
     ) -> Count:
-        """The item's count; 0 where it has no row.
+        """The item's count; 0 if the item has no row.
 
         Args:
             item: The item's id.
@@ -264,9 +266,9 @@ class Votes(Lifetime, VotesBase):
     ) -> Counts:
         """The counts of many items, in order.
 
-        All are of one snapshot. With a cache each is as the cache has it, and those that it lacks
-        are of one snapshot of the tables. One statement on PostgreSQL; on MariaDB one for each 512
-        items (64 if the ids are text).
+        All are of one snapshot. With a cache, counts in it are as the cache has them, and the
+        others are of one snapshot of the tables. One statement on PostgreSQL; on MariaDB one for
+        each 512 items (64 if the ids are text).
 
         Args:
             items: Ids, in any order; they may repeat.
@@ -380,10 +382,10 @@ class Votes(Lifetime, VotesBase):
     ) -> list[tuple[Any, int]]:
         """The n items of the highest counts.
 
-        The items are found by the column of counts in the item table; the counts of those found are
-        then read exactly. Where that column lags, an item whose votes are new may be missing. The
-        item table is scanned unless an index begins with that column: CREATE INDEX ON item
-        (vote_count, id). It is not made for you, because every update of a count would write it.
+        The items are found by the count column of the item table; their counts are then read
+        exactly. If that column lags, an item with new votes may be missing. The item table is
+        scanned unless an index begins with that column: CREATE INDEX ON item (vote_count, id).
+        create_tables() does not make the index, because every update of a count would write it.
 
         Args:
             n: 1 to 10,000.
@@ -416,10 +418,9 @@ class Votes(Lifetime, VotesBase):
     ) -> Cast:
         """Retracts the user's vote if it is value, and else sets it to value: a like button.
 
-        NOT idempotent, unlike cast: a second toggle undoes the first. Atomic beside other calls for
-        the same vote. It is a transaction of its own with every strategy, and does not queue behind
-        votes that are not answered yet. A page that knows what it shows does better with cast and
-        retract.
+        NOT idempotent, unlike cast: a second toggle undoes the first. It is atomic. Every strategy
+        uses a separate transaction, which does not queue behind votes that are still in progress. A
+        page that knows the present vote should use cast and retract.
 
         Args:
             item: The item's id.
@@ -429,7 +430,7 @@ class Votes(Lifetime, VotesBase):
             timeout: Seconds, more than 0. None: the database's.
 
         Raises:
-            OutcomeUnknownError: Ask get() before you call it again.
+            OutcomeUnknownError: Call get() before another toggle().
             HotcountError: As cast does; nothing was applied.
 
         Example:
@@ -444,12 +445,12 @@ class Votes(Lifetime, VotesBase):
     def remove_item(
         self, item: Id, *, delete_row: bool = False, timeout: Seconds | None = None
     ) -> int:
-        """Deletes all that counts for the item: its votes, its counts and its opening balance.
+        """Deletes the item's votes, its counts and its opening balance.
 
-        Works in pages, each a transaction with the timeout of its own. The column of counts becomes
-        0, and an item that is made again begins at 0. Also for an item whose row is gone. While
-        voters are faster than the call, it goes on: stop them first. A count cached by another
-        process follows within max_age, with 'cached' with the next round of a worker.
+        Works in pages, each a transaction with a timeout of its own. The count column becomes 0,
+        and an item created again begins at 0. Works for an item without a row too. The call does
+        not end while votes arrive faster than it deletes them: stop voters first. A count cached by
+        another process follows within max_age, with 'cached' in the next round of a worker.
 
         Args:
             item: The item's id.
@@ -461,8 +462,9 @@ class Votes(Lifetime, VotesBase):
             How many votes were deleted.
 
         Raises:
-            IntegrityError: Another table of yours refers to the row; the votes are gone.
-            HotcountError: Call it again: committed pages stay, and the message has their votes.
+            IntegrityError: Another table of yours refers to the row; the votes are deleted.
+            HotcountError: Call it again: committed pages stay, and the message has the number of
+                their votes.
 
         Example:
             >>> import hotcount
@@ -542,28 +544,28 @@ class Votes(Lifetime, VotesBase):
         progress: Progress | None = None,
         timeout: Seconds | None = None,
     ) -> list[Drift]:
-        """Finds counts that differ from the votes and sets them right, voters undisturbed.
+        """Finds counts that differ from the votes and corrects them; voters do not wait for it.
 
-        Works in pages of at most 512 items, each committed by itself. Orphans, which are left of
-        items that have no row any more, are reported after all items: their counts are made to
-        follow their votes, and votes and opening balances stay. remove_item() deletes them.
+        Works in pages of at most 512 items, each committed separately. Orphans (items without a row
+        of which votes, a count or an opening balance are left) are reported after all items: their
+        counts are corrected, and their votes and opening balances stay until remove_item().
 
         Args:
             items: Ids. None: all.
-            dry_run: Only look.
+            dry_run: Corrects nothing.
             after: Begin behind this item, where an earlier call ended.
             progress: Called after each page with the last item that is done (None for named items
-                and orphans), how many items were looked at, and how many differ so far; in aio from
-                a thread. An exception of it ends the call.
+                and orphans), and with the numbers of items read and of items that differ so far; in
+                aio from a thread. An exception that it raises ends the call.
             timeout: Seconds of each page, not of the call, more than 0. None: the database's.
 
         Returns:
-            What differed, and the orphans.
+            The items that differed, and the orphans.
 
         Raises:
-            CounterOverflowError: An item's count or sum of votes leaves 64 bits; all others are
-                right.
-            HotcountError: The pages before it stay right; the message names the item for after.
+            CounterOverflowError: An item's count or sum of votes leaves 64 bits; all other items
+                are correct.
+            HotcountError: Earlier pages stay committed; the message names the item for `after`.
 
         Example:
             >>> import hotcount
@@ -575,13 +577,13 @@ class Votes(Lifetime, VotesBase):
 
     @native
     def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
-        """Brings the count in the item table up to date where the strategy does not by itself.
+        """Brings the counts in the item table up to date if votes of the strategy do not.
 
         Args:
             timeout: Seconds, more than 0. None: the database's. Call it again after any error.
 
         Returns:
-            A FlushReport: what was done, and what is not reached.
+            A FlushReport: how many items were updated, and how many were not reached.
 
         Example:
             >>> import hotcount
@@ -593,7 +595,7 @@ class Votes(Lifetime, VotesBase):
 
     @native
     def stats(self, *, timeout: Seconds | None = None) -> dict[str, Any]:
-        """What this object has done in this process, and what waits in the tables.
+        """Counts and times of this object in this process, and the waiting rows of the tables.
 
         Times are seconds. Names may be added.
 
@@ -602,12 +604,11 @@ class Votes(Lifetime, VotesBase):
         - waiting_votes; held_votes, which wait for rows that other transactions have held for
           held_votes_s.
         - median_call_s, p99_call_s, longest_call_s: within a quarter.
-        - Where counts have a journal, of this process: folds, folded_rows, last_fold_s,
-          failed_folds; failing_folds, the failures since the last fold that ended well, for
-          failing_folds_s; fold_error; held_items; refused_items, a dict of items that folds fail
-          for, and why.
-        - Of all processes: pending_rows, pending_items, oldest_pending_s; pending_error, why these
-          could not be read and are 0.
+        - If counts have a journal, of this process: folds, folded_rows, last_fold_s, failed_folds;
+          failing_folds, the failures since the last successful fold, for failing_folds_s;
+          fold_error; held_items; refused_items, a dict of items whose folds fail, with the reason.
+        - Of all processes: pending_rows, pending_items, oldest_pending_s; pending_error, the reason
+          if these could not be read and are 0.
         - outside_writes: 'none', 'deletes' or 'count', "" if it could not be read;
           uncounted_cascades.
         - With read_url: replica_reads, replica_fallbacks, replica_error, replica_lag_s.

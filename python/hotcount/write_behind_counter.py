@@ -86,7 +86,7 @@ class WriteBehindCounterBase(Handle):
 
     @native
     def stats(self) -> dict[str, Any]:
-        """What this object has done in this process, and what waits.
+        """Counts of this object in this process, done and waiting.
 
         - adds, failed_adds; flushed_cells, which Redis has taken from flushes.
         - losses: how often Redis may have lost cells, which were then sent again.
@@ -206,9 +206,9 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
 
     @native
     def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
-        """What was acknowledged to anybody, 0 for a key that nobody added to.
+        """The sum of all acknowledged adds to the key; 0 if there are none.
 
-        But for adds with ack='local' that other processes have not flushed yet; so .exact is
+        Adds with ack='local' that other processes have not flushed yet are missing; so .exact is
         False. .pending: adds in it that SQL does not have yet. UnavailableError if Redis or the
         database does not answer.
         """
@@ -225,12 +225,11 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
 
     @native
     def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
-        """Sets a count to 0 and returns what it was.
+        """Sets a count to 0 and returns the count before.
 
-        One transaction brings the adds that get() would count to SQL and takes their sum off the
-        total; of two resets at once one returns 0. Adds that it does not see are counted
-        afterwards: those made meanwhile, and those with ack='local' that other processes have not
-        sent.
+        One transaction writes the adds that get() would count to SQL and subtracts their sum from
+        the total; one of two concurrent resets returns 0. Adds made meanwhile, and adds with
+        ack='local' that other processes have not sent, are counted after the reset.
 
         Args:
             key: The counter's key.
@@ -249,7 +248,7 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
 
     @native
     def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
-        """Sends to Redis what only this process has, and again what Redis has lost.
+        """Sends Redis the cells that only this process has, and again cells that Redis has lost.
 
         SQL follows with the next round of a worker.
 
@@ -258,7 +257,7 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
 
         Returns:
             FlushReport: .acked, keys that Redis or SQL has now; .pending, keys not reached by the
-                deadline; .at_risk, acknowledged adds in those.
+                deadline; .at_risk, acknowledged adds to the pending keys.
 
         Example:
             >>> import hotcount

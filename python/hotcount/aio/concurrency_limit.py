@@ -30,15 +30,14 @@ class Place(PlaceBase["ConcurrencyLimit"]):
             raise self._lost()
 
     async def release(self, *, timeout: Seconds | None = None) -> bool:
-        """As hotcount.Place.release, to be awaited. Cancelled, the place is given back all the
-        same."""
+        """As hotcount.Place.release, to be awaited. Cancelling the call does not stop it."""
         if not self._is_ours():
             return False
         try:
             held = await self._owner._release(self.key, self._id, timeout=timeout)
         except BaseException as error:
             if not isinstance(error, Exception):
-                # What was cancelled may not have been sent. This one nobody waits for.
+                # The cancelled call may not have been sent: release again in the background.
                 leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
                 self._is_ended = True
             raise
@@ -46,7 +45,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         return held
 
     async def __aenter__(self) -> Place:
-        """This place. LimitExceeded where none was taken."""
+        """This place; LimitExceeded if it is a refusal."""
         self._require_admitted()
         return self
 
@@ -56,19 +55,19 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """release(); where that fails, the lease ends by itself, and what the block did stands."""
+        """release(). Its errors are dropped: the place is free when its lease ends."""
         with suppress(HotcountError):
             try:
                 await self.release()
             except OutcomeUnknownError:
-                # This one nobody waits for.
+                # Once more, in the background.
                 leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
 
 
 class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     """hotcount.ConcurrencyLimit for event loops: `async with limit.acquire(key)`.
 
-    A waiter sleeps without its loop. A task that is cancelled while it waits, or while its place is
+    Waiting does not block the loop. A task that is cancelled while it waits, or while its place is
     taken or given back, leaves no place behind.
 
     Example:
@@ -101,7 +100,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
                 return await self._acquire(key, holder)
             except BaseException as error:
                 if may_be_applied(error):
-                    # It follows the other one; nobody waits for it.
+                    # Releases in the background the place that the failed call may hold.
                     with suppress(HotcountError):
                         leave_alone(self._release(key, holder, timeout=FOLLOWS))
                 raise
@@ -115,12 +114,12 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     @native
     async def _acquire(self, key: LimiterKey, holder: str, *,
             timeout: Seconds | None = None) -> Decision:
-        """Takes a place for this holder, or answers that all are held."""
+        """Takes a place for this holder; a refusal if all places are held."""
     @native
     async def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
-        """Whether the holder's lease has begun anew."""
+        """Begins the holder's lease anew; False if it holds no place."""
     @native
     async def _release(self, key: LimiterKey, holder: str, *,
             timeout: Seconds | None = None) -> bool:
-        """Whether the holder gave back what it held."""
+        """Releases the holder's place; False if it holds none."""
     # fmt: on

@@ -1,4 +1,4 @@
-"""aio.Reservation: hotcount.Reservation for event loops, and what is awaited or entered for it."""
+"""aio.Reservation: hotcount.Reservation for event loops; and Opening, for await or async with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
 
 
 class Opening(Generic[T]):
-    """`await opening`, or `async with opening as what_it_opens`. It starts then."""
+    """An object that is opened by `await opening` or by `async with opening as opened`."""
 
     __slots__ = ("_open", "_opened")
 
@@ -31,11 +31,11 @@ class Opening(Generic[T]):
         self._opened: T | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        """What it opens."""
+        """The opened object."""
         return self._open().__await__()
 
     async def __aenter__(self) -> T:
-        """What it opens, entered."""
+        """The opened object, entered."""
         self._opened = await self
         await self._opened.__aenter__()
         return self._opened
@@ -46,7 +46,7 @@ class Opening(Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """As that of what it opened."""
+        """Leaves the opened object."""
         assert self._opened is not None
         await self._opened.__aexit__(kind, error, traceback)
 
@@ -65,11 +65,11 @@ class Reserving(Handle):
     @native
     async def _commit(self, key: LimiterKey, id: str, actual: int, *, rate: Rates | None = None,
             op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
-        """Ends what is held and takes what was used."""
+        """Ends the reservation and takes the amount used."""
     @native
     async def _cancel(self, key: LimiterKey, id: str, *, rate: Rates | None = None,
             timeout: Seconds | None = None) -> Decision:
-        """Ends what is held."""
+        """Ends the reservation and takes nothing."""
     # fmt: on
 
 
@@ -81,7 +81,7 @@ class Reservation(ReservationBase[Reserving]):
     async def commit(
         self, actual: int | None = None, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Decision:
-        """As hotcount.Reservation.commit, to be awaited. Cancelled, it may have been taken."""
+        """As hotcount.Reservation.commit, to be awaited. A cancelled call may have been applied."""
         self._require_open()
         decision = self.decision
         if self._is_held():
@@ -93,13 +93,13 @@ class Reservation(ReservationBase[Reserving]):
         return decision
 
     async def cancel(self, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Reservation.cancel, to be awaited. Cancelled, it is made all the same."""
+        """As hotcount.Reservation.cancel, to be awaited. Cancelling the call does not stop it."""
         if self._is_held() and self._is_open():
             try:
                 await self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    # It may not have been sent. This one nobody waits for.
+                    # The cancelled call may not have been sent: cancel again in the background.
                     leave_alone(
                         self._owner._cancel(self.key, self._id, rate=self._rate, timeout=FOLLOWS)
                     )
@@ -107,7 +107,7 @@ class Reservation(ReservationBase[Reserving]):
         self._is_ended = True
 
     async def __aenter__(self) -> Reservation:
-        """This reservation. LimitExceeded where there was no room for it."""
+        """This reservation; LimitExceeded if it is a refusal."""
         self._require_admitted()
         return self
 
@@ -117,7 +117,7 @@ class Reservation(ReservationBase[Reserving]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """commit(), unless that was done; cancel() where the block has raised."""
+        """commit(), unless the block did; cancel() if the block raised."""
         if kind is not None:
             with suppress(HotcountError):
                 await self.cancel()
@@ -133,13 +133,13 @@ async def reserve_soon(
     rate: Rates | None,
     timeout: Seconds | None,
 ) -> Reservation:
-    """What aio.Limiter.reserve says; a call that may have held something gives it back."""
+    """Does aio.Limiter.reserve; cancels the reservation if a failed call may have been applied."""
     id = new_op_id()
     try:
         decision = await limiter._reserve(key, n, id, lease, rate=rate, timeout=timeout)
     except BaseException as error:
         if may_be_applied(error):
-            # It follows the other one; nobody waits for it.
+            # Cancels in the background what the failed call may hold.
             with suppress(HotcountError):
                 leave_alone(limiter._cancel(key, id, rate=rate, timeout=FOLLOWS))
         raise
