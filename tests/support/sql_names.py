@@ -203,9 +203,9 @@ GIVEN: dict[tuple[str, str], dict[str, str]] = {
     ("dialects/mysql/sql/adoption.sql", "default_to_now"): {"column": '"made"'},
     ("dialects/sqlite/sql/adoption.sql", "add_column"): {"column": '"more" INTEGER'},
     # Of an application's own table: hotcount's has no rowid.
-    ("dialects/sqlite/sql/votes.sql", "delete_nobodys"): {
+    ("dialects/sqlite/sql/votes.sql", "delete_without_user"): {
         "vote": '"item"',
-        "nobodys": '"id" = ?1 AND "vote_count" = ?2',
+        "votes_without_user": '"id" = ?1 AND "vote_count" = ?2',
     },
 }
 

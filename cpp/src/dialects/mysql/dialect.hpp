@@ -13,7 +13,7 @@ struct Driver;
 
 Driver mysql_driver();
 const Grammar& mysql_grammar();
-/// sql/catalog.sql
+/// The statements of sql/catalog.sql.
 const Statements& mysql_catalog();
 
 }  // namespace hotcount::sql

@@ -14,8 +14,8 @@ struct Loaded {
 
 Loaded load_now() {
     Loaded loaded;
-    // MySQL's own libmysqlclient has no calls that can be left at a deadline, and other numbers for
-    // its options; this one speaks to MySQL's servers as well.
+    // Not libmysqlclient: its calls cannot be left at a deadline, and its options have other
+    // numbers. libmariadb connects to MySQL's servers as well.
     void* const handle = dlopen("libmariadb.so.3", RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* const said = dlerror();
@@ -30,7 +30,7 @@ Loaded load_now() {
         function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     Library& library = loaded.library;
-    // dlsym looks into the libraries that this one depends on, too.
+    // ERR_clear_error is OpenSSL's: dlsym also searches the libraries that libmariadb depends on.
     library.clear_openssl_errors =
         reinterpret_cast<decltype(library.clear_openssl_errors)>(dlsym(handle, "ERR_clear_error"));
     find("server_init", library.server_init);
@@ -78,8 +78,8 @@ Loaded load_now() {
     find("stmt_next_result_start", library.stmt_next_result_start);
     find("stmt_next_result_cont", library.stmt_next_result_cont);
     if (!loaded.error.empty()) return loaded;
-    // It ignores SIGPIPE for the whole process, which is not a library's to decide; its sockets do
-    // not raise it.
+    // server_init ignores SIGPIPE for the whole process, which a library should not decide. Its
+    // sockets do not raise the signal.
     struct sigaction before {};
     sigaction(SIGPIPE, nullptr, &before);
     if (library.server_init(0, nullptr, nullptr) != 0) loaded.error = "libmariadb did not start";

@@ -11,7 +11,7 @@ namespace lib = libmariadb;
 
 namespace {
 
-// Text columns are fetched into this much at first: an id, a name, a count.
+// The first size of a text column's buffer in bytes: enough for an id, a name or a count.
 constexpr std::size_t kFirstBuffer = 256;
 
 bool is_integer_type(lib::Type type) {
@@ -19,7 +19,7 @@ bool is_integer_type(lib::Type type) {
            type == lib::kLongLong || type == lib::kInt24 || type == lib::kYear;
 }
 
-// A decimal whose value is whole and fits, such as a SUM.
+// The value of a decimal, such as a SUM; nullopt if it has a fraction or exceeds 64 bits.
 std::optional<std::int64_t> whole(std::string_view text) {
     const auto point = text.find('.');
     const std::string_view digits = text.substr(0, point);
@@ -40,8 +40,8 @@ std::string_view fetched(const MysqlColumn& column) {
 }  // namespace
 
 void MysqlStatement::describe(const lib::Library& library) {
-    given_.resize(library.stmt_param_count(handle));
-    numbers_.resize(given_.size());
+    parameters_.resize(library.stmt_param_count(handle));
+    integers_.resize(parameters_.size());
     describe_rows(library);
 }
 
@@ -62,10 +62,10 @@ void MysqlStatement::describe_rows(const lib::Library& library) {
 }
 
 void MysqlStatement::bind_columns(const lib::Library& library) {
-    taken_.assign(columns.size(), lib::Bind{});
+    results_.assign(columns.size(), lib::Bind{});
     for (std::size_t i = 0; i < columns.size(); ++i) {
         MysqlColumn& column = columns[i];
-        lib::Bind& bind = taken_[i];
+        lib::Bind& bind = results_[i];
         bind.is_null = &column.null;
         bind.length = &column.length;
         if (column.number) {
@@ -79,24 +79,24 @@ void MysqlStatement::bind_columns(const lib::Library& library) {
             bind.buffer_length = column.buffer.size();
         }
     }
-    library.stmt_bind_result(handle, taken_.data());
+    library.stmt_bind_result(handle, results_.data());
 }
 
 bool MysqlStatement::bind(const lib::Library& library, std::span<const Value> parameters) {
-    if (order.size() != given_.size()) return false;
-    if (given_.empty()) return true;
+    if (order.size() != parameters_.size()) return false;
+    if (parameters_.empty()) return true;
     for (std::size_t i = 0; i < order.size(); ++i) {
         if (order[i] >= parameters.size()) return false;
-        lib::Bind& bind = given_[i];
+        lib::Bind& bind = parameters_[i];
         bind = lib::Bind{};
         const Value& parameter = parameters[order[i]];
         if (const auto* number = std::get_if<std::int64_t>(&parameter)) {
-            numbers_[i] = *number;
+            integers_[i] = *number;
             bind.buffer_type = lib::kLongLong;
-            bind.buffer = &numbers_[i];
+            bind.buffer = &integers_[i];
         } else if (const auto* text = std::get_if<std::string_view>(&parameter)) {
             bind.buffer_type = lib::kString;
-            bind.buffer = const_cast<char*>(text->data());  // Only read.
+            bind.buffer = const_cast<char*>(text->data());  // libmariadb only reads it.
             bind.buffer_length = text->size();
             bind.length_value = text->size();
             bind.length = &bind.length_value;
@@ -104,7 +104,7 @@ bool MysqlStatement::bind(const lib::Library& library, std::span<const Value> pa
             bind.buffer_type = lib::kNull;
         }
     }
-    return library.stmt_bind_param(handle, given_.data()) == 0;
+    return library.stmt_bind_param(handle, parameters_.data()) == 0;
 }
 
 void MysqlStatement::complete(const lib::Library& library) {

@@ -1,4 +1,4 @@
-// One statement as a session keeps it prepared: where its parameters come from and its rows go to.
+// A prepared statement of a session, with the buffers of its parameters and rows.
 #pragma once
 
 #include <cstddef>
@@ -15,40 +15,42 @@
 namespace hotcount::sql {
 
 struct MysqlColumn {
-    bool number{false};  ///< An integer column, fetched as one; others as text.
+    bool number{false};  ///< Fetched as an integer; other columns are fetched as text.
     bool decimal{false};
     bool is_unsigned{false};
     char null{0};
     std::int64_t value{0};
     unsigned long length{0};
-    std::string buffer{};  ///< Its size is the most that is fetched at once.
+    std::string buffer{};  ///< A longer value is fetched a second time.
 };
 
 struct MysqlStatement {
     std::uint64_t id{0};
     libmariadb::Prepared* handle{nullptr};
-    std::vector<std::size_t> order{};  ///< Which parameter each placeholder stands for.
+    std::vector<std::size_t> order{};  ///< The parameter's index for each placeholder.
     std::vector<MysqlColumn> columns{};
 
-    /// Once, after it was prepared: makes room for what it takes and returns.
+    /// Allocates the buffers of parameters and columns. Called once, after the statement was
+    /// prepared.
     void describe(const libmariadb::Library& library);
-    /// The same for the rows that it returns now: of a compound statement each result has its own.
+    /// Allocates the columns' buffers again: each result of a compound statement has its own
+    /// columns.
     void describe_rows(const libmariadb::Library& library);
-    /// Gives it the parameters, borrowed until it has run. False where there are too few.
+    /// Binds the parameters, borrowed until the statement has run. False if there are too few.
     bool bind(const libmariadb::Library& library, std::span<const Value> parameters);
-    /// After a row was fetched: fetches again what did not fit.
+    /// Called after a row was fetched: fetches values again that were longer than their buffers.
     void complete(const libmariadb::Library& library);
     void close(const libmariadb::Library& library);
 
   private:
     void bind_columns(const libmariadb::Library& library);
 
-    std::vector<libmariadb::Bind> given_{};
-    std::vector<std::int64_t> numbers_{};
-    std::vector<libmariadb::Bind> taken_{};
+    std::vector<libmariadb::Bind> parameters_{};
+    std::vector<std::int64_t> integers_{};
+    std::vector<libmariadb::Bind> results_{};
 };
 
-/// The row that was fetched last, or one that was kept.
+/// The row that was fetched last, or a copy of an earlier one.
 class MysqlRow final : public Row {
   public:
     explicit MysqlRow(const std::vector<MysqlColumn>& columns) : columns_(columns) {}
@@ -60,7 +62,7 @@ class MysqlRow final : public Row {
   private:
     const MysqlColumn& at(int column) const { return columns_[static_cast<std::size_t>(column)]; }
     const std::vector<MysqlColumn>& columns_;
-    mutable std::string written_{};  // An integer column asked for as text.
+    mutable std::string written_{};  // The text of an integer column.
 };
 
 /// Where the statement that starts at `start` ends in a script: at its ";\n", or the text's end.

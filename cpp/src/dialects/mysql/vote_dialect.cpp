@@ -1,4 +1,4 @@
-// What votes ask of MariaDB and MySQL: tables, locks, and what writes over them.
+// The VoteDialect of MariaDB and MySQL: tables, locks, and the classes that write votes and counts.
 #include "votes/tables/vote_dialect.hpp"
 
 #include "dialect.hpp"
@@ -24,8 +24,8 @@ class MysqlVotes final : public VoteDialect {
     bool folds_one_by_one() const override { return true; }
     std::string find_index() const override { return sql::mysql_catalog()["find_index"]; }
     std::string_view checks_foreign_keys() const override { return "@@foreign_key_checks = 1"; }
-    std::string delete_nobodys(const VoteNames& n) const override {
-        return tables(n)["delete_nobodys"];
+    std::string delete_without_user(const VoteNames& n) const override {
+        return tables(n)["delete_without_user"];
     }
 
     Result<std::string> item_type(sql::Connection& connection,

@@ -40,7 +40,7 @@ class MysqlJournal final : public Journal {
           remove_(sql["remove"]),
           remove_run_(sql["remove_run"]),
           take_(sql["take"]),
-          insist_(sql["insist"]),
+          wait_for_item_(sql["wait_for_item"]),
           exist_(sql["exist"]),
           totals_(sql["totals"]),
           again_(sql["again"]),
@@ -98,9 +98,9 @@ class MysqlJournal final : public Journal {
         std::int64_t now = 0;
         HOTCOUNT_TRY_ASSIGN(page.outcome, begin(connection, request, page.due_in, now));
         if (page.outcome != FoldedPage::Outcome::folded) return page;
-        if (request.insist && request.only.size() == 1) {
-            HOTCOUNT_TRY(
-                connection.run(insist_, std::array{sql::to_value(request.only.front())}, nullptr));
+        if (request.wait_for_item && request.only.size() == 1) {
+            HOTCOUNT_TRY(connection.run(wait_for_item_,
+                                        std::array{sql::to_value(request.only.front())}, nullptr));
         }
         HOTCOUNT_TRY_ASSIGN(const std::vector<Row> rows, take_rows(connection, request));
         page.rows = rows.size();
@@ -316,7 +316,7 @@ class MysqlJournal final : public Journal {
     BulkStatement remove_;
     const sql::Statement remove_run_;
     BulkStatement take_;
-    const sql::Statement insist_;
+    const sql::Statement wait_for_item_;
     BulkStatement exist_;
     BulkStatement totals_;
     BulkStatement again_;

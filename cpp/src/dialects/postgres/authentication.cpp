@@ -29,7 +29,7 @@ AuthenticationReader::Finding AuthenticationReader::see(std::string_view bytes) 
     while (unread_.size() >= kHeader) {
         const std::uint32_t length = big_endian(std::string_view{unread_}.substr(1));
         if (length > kMost) return Finding::excessive;
-        // libpq looks at what an authentication request asks for as soon as that is there.
+        // libpq reads the kind of an authentication request before the whole message has arrived.
         const bool asks = unread_[0] == 'R';
         if (asks && unread_.size() >= kHeader + 4 &&
             big_endian(std::string_view{unread_}.substr(kHeader)) == kCleartextPassword) {

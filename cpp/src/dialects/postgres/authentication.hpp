@@ -1,10 +1,10 @@
-// Keeping a password from a server that asks for it in clear text without having shown who it is.
+// Keeps the password from an unauthenticated server that asks for it in clear text.
 //
-// libpq sends it to whoever asks. From version 16 on it can be told not to (require_auth). For older
-// ones we read along: until the server has authenticated us its messages are looked at before libpq
-// sees them. Over TLS they are peeked at where libpq is about to read them. Without TLS a peek
-// would not do, because more may arrive between it and libpq's own reading: there libpq is given one
-// end of a socket pair for as long, and one whole message at a time.
+// libpq sends the password to any server that asks for it, unless require_auth (from version 16 on)
+// forbids that. With older versions the server's messages are inspected before libpq reads them,
+// until the client is authenticated. With TLS, SSL_peek shows what libpq is about to read. Without
+// TLS, more bytes could arrive between a peek and libpq's read, so libpq gets one end of a socket
+// pair, and through it one whole message at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,43 +19,43 @@ class AuthenticationReader {
   public:
     enum class Finding : std::uint8_t {
         harmless,
-        nothing_yet,  ///< No whole record of TLS is there; see() never returns it.
-        clear_text,   ///< It asks for the password as it is.
-        excessive,    ///< More than any server says by then (kMost): not read on.
+        nothing_yet,  ///< No whole TLS record has arrived; see() never returns this.
+        clear_text,   ///< The server asks for the password in clear text.
+        excessive,    ///< More than kMost bytes before authentication.
     };
-    /// All that a server says until it has authenticated a client: an error's text included, and
-    /// what libpq's buffer certainly takes at once.
+    /// Upper bound in bytes of all that a server sends before it has authenticated a client, an
+    /// error's text included. libpq's buffer takes this much at once.
     static constexpr std::size_t kMost = 8000;
 
-    /// What follows in the stream. Messages may come in parts.
+    /// Inspects the next bytes of the stream. A message may come in parts.
     Finding see(std::string_view bytes);
 
   private:
-    std::string unread_;  // Of a message that is not there as a whole.
+    std::string unread_;  // The start of an incomplete message.
     std::size_t seen_{0};
 };
 
-/// A connection's descriptor in libpq's hands, with us between it and the server: its number leads
-/// to a socket pair for the lifetime of this. Not for several threads.
+/// Relays between libpq and the server: during the lifetime of this object libpq's descriptor is
+/// one end of a socket pair. Not thread-safe.
 class Interposed {
   public:
     explicit Interposed(int descriptor);
     Interposed(const Interposed&) = delete;
     Interposed& operator=(const Interposed&) = delete;
-    /// libpq may have closed the descriptor, or be about to: then it is not given back.
+    /// Does not restore libpq's descriptor: libpq may have closed it, or be about to close it.
     ~Interposed();
 
     bool ok() const { return server_ >= 0 && ours_ >= 0; }
     int server() const { return server_; }
     enum class Read : std::uint8_t { message, nothing_yet, end, excessive };
-    /// The server's next whole message, and not a byte of what follows it.
+    /// The server's next whole message. Reads no byte behind it.
     Read read_message(std::string& message);
     bool give_to_libpq(std::string_view bytes);
-    /// What libpq has written since.
+    /// The bytes that libpq has written since the last call.
     std::string take_from_libpq();
-    /// The end of the stream, for libpq.
+    /// Reports the end of the stream to libpq.
     void end();
-    /// libpq speaks to the server itself again: only once it has been authenticated.
+    /// Connects libpq's descriptor to the server again: only after authentication.
     void give_back();
 
   private:

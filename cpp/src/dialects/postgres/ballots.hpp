@@ -1,10 +1,10 @@
-// Votes as parameters of one PostgreSQL statement, and as rows of its answer.
+// Votes as array parameters of one PostgreSQL statement, and the rows of its answer.
 //
-// Arrays have a vote at each index. A statement that commits by itself returns the outcome of each vote.
-// If a vote was not written, it says why: its item is missing or held, the vote is as asked already, or
-// the counts are in another place. The old vote comes from the statement's snapshot. If the vote would
-// change something in that snapshot, another transaction has changed it since, and the vote is written
-// again: an answer never mixes two moments.
+// Index i of every array belongs to vote i. A statement that commits by itself returns the outcome
+// of each vote. For a vote that was not written it returns the reason: the item is missing or
+// locked, the vote already has the value, or the counts are in another place. The old vote comes
+// from the statement's snapshot. If the vote would change that snapshot's row, another transaction
+// has changed the row since, and the vote is written again: an answer never mixes two moments.
 #pragma once
 
 #include <array>
@@ -32,8 +32,9 @@ struct PostgresBallots {
     std::string distinct_items;
 };
 
-/// A statement may not meet a row twice, so the second vote of a user for an item waits for the
-/// second statement, and so on. `votes` are sorted by (item, user), those of one user in order.
+/// Splits votes into statements. A statement may not write a row twice, so a user's second vote for
+/// an item goes into the second statement, and so on. `votes` are sorted by (item, user), and the
+/// votes of one user are in order.
 std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes);
 
 /// Of a .sql file of this dialect, with the names of the tables and `more`, the types that the options
@@ -45,31 +46,31 @@ sql::Statements postgres_catalog();
 
 /// An array literal of the ids.
 std::string array_literal(std::span<const sql::Id> ids);
-/// What a row's prev and val, from `column` on, say of a vote that was written.
+/// The outcome of a written vote, from the columns prev and val, which begin at `column`.
 Cast cast_of(const sql::Row& row, int column);
-/// A vote that stays as it is.
+/// The outcome of a vote that was not changed.
 Cast unchanged_cast(std::int64_t value);
-/// What became of a vote.
+/// The result of one vote of a statement that commits by itself.
 struct VoteOutcome {
     enum class Kind : std::uint8_t {
-        cast,         ///< Written, or as asked already.
+        cast,         ///< Written, or the vote had the value already.
         held,         ///< Another transaction holds its item.
         missing,      ///< Its item does not exist.
-        overtaken,    ///< To be written again.
-        elsewhere,    ///< The tables' votes come another way: vote_route().
-        other_level,  ///< The statement was not of the wanted level of isolation, and wrote nothing.
+        overtaken,    ///< Changed since the snapshot: to be written again.
+        elsewhere,    ///< The tables have another vote_route().
+        other_level,  ///< The isolation level was not the wanted one; nothing was written.
     } kind;
     Cast cast{};
-    std::string route{};  ///< Which, if it is elsewhere.
+    std::string route{};  ///< The tables' route, if `elsewhere`.
 };
 VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route,
                          std::string_view wanted_level);
 
-/// Where the vote's number stands in its row, and how many columns read_outcome() reads.
+/// The column of the vote's number in a row, and the number of columns that read_outcome() reads.
 inline constexpr int kNumberColumn = 0;
 inline constexpr int kOutcomeColumns = 9;
 
-/// The error for a row that belongs to no vote: a column changes what it is given.
+/// The error for a row that belongs to no vote: a column has changed the value that it was given.
 Error unasked_row();
 
 class SyncPages;
@@ -83,13 +84,13 @@ std::unique_ptr<VoteWriter> make_postgres_vote_writer(std::shared_ptr<const Layo
                                                       const VotesOptions& options,
                                                       NoteAppended appended);
 
-/// Visits rows that begin with (item, user) in the order of the ballots, and notes who had one.
+/// Matches rows that begin with (item, user) to the ballots, in the same order.
 class BallotReader {
   public:
     explicit BallotReader(const PostgresBallots& ballots) : ballots_(ballots) {}
-    /// The row's vote; null if no vote from the last one on is the row's.
+    /// The row's vote; null if none of the votes after the last match is the row's.
     QueuedVote* find(const sql::Row& row);
-    /// After the last row: the votes that had none.
+    /// To be called after the last row: the votes without a row.
     std::vector<QueuedVote*> unanswered();
 
   private:

@@ -58,7 +58,7 @@ Result<void> PostgresConnection::commit() {
                                                   : ": there is no transaction to commit"));
     }
     if (!writes_) {
-        // Nobody needs the answer: the next one is read behind it.
+        // The answer is not needed: it is skipped before the next one is read.
         if (!queue(commit_statement(), {}, Expected::Kind::forgotten) || !queue_sync() ||
             pq_.PQflush(handle_) != 0) {
             broken_ = true;
@@ -73,7 +73,8 @@ Result<void> PostgresConnection::commit() {
                               ": the deadline passed before COMMIT was sent; nothing "
                               "was applied");
     }
-    // What came before COMMIT is sent, and says that the session is over, leaves no doubt.
+    // A message that ends the session and came before COMMIT is sent leaves no doubt about the
+    // outcome.
     if (!looks_alive()) return lost_connection(false);
     if (!queue(commit_statement(), {}, Expected::Kind::statement) || !queue_sync()) {
         return lost_connection(false);
@@ -115,9 +116,9 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
     return committed(deadline, false);
 }
 
-// `cancelled`: the server was asked to end what has committed.
+// `cancelled`: the server was asked to cancel the statement that has committed.
 Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
-    // What a primary has committed after its standby was promoted is lost with it.
+    // A commit on a primary whose standby was promoted before is lost with that primary.
     if (!session_.empty() && options_.shared->hosts.replaced(host_)) {
         replaced_ = true;
         return lost_connection(true);
@@ -167,7 +168,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
         broken_ = true;
         return replicas_unsure();
     }
-    // Somebody else's cancel may have ended the first wait, and ours may still be on its way.
+    // Another client's cancel may have ended the first wait, and ours may still be under way.
     broken_ = cancelled_;
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
@@ -195,7 +196,7 @@ void PostgresConnection::rollback() {
     const bool sent = state_ == State::open || state_ == State::failed;
     state_ = State::idle;
     if (!sent || broken_) return;
-    // Its answer is of no interest, but its locks are: what cannot be sent at once is not kept.
+    // The rollback releases locks. If it cannot be sent at once, the connection is given up.
     if (!queue(kRollback, {}, Expected::Kind::forgotten) || !queue_sync() ||
         pq_.PQflush(handle_) != 0) {
         broken_ = true;
@@ -211,7 +212,7 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
     const State before = state_;
     auto settled = send_and_settle(statement, parameters, deadline);
     // If the statement begins its transaction, it is repeated here, because nothing was run. Later
-    // in a transaction, whoever runs the transaction repeats it (is_transient()).
+    // in a transaction, the caller repeats the whole transaction (is_transient()).
     for (int again = 0; !settled && statement_gone_ && before != State::open && again < kMaxAgain &&
                         !deadline.passed();
          ++again) {
@@ -268,8 +269,8 @@ Result<void> PostgresConnection::send_and_settle(const Statement& statement,
     return exchange(deadline);
 }
 
-// Refuses what cannot be sent; outside of a transaction, brings the connection into a state in which
-// it can. Returns the statement's deadline.
+// Outside of a transaction, brings the connection into a state in which it can send a statement;
+// otherwise refuses a state in which it cannot. Returns the statement's deadline.
 Result<Deadline> PostgresConnection::before_statement() {
     if (state_ == State::idle) {
         const Deadline deadline = Deadline::after(options_.statement_timeout);
@@ -339,7 +340,7 @@ Result<void> PostgresConnection::give_up_at_deadline() {
 
 Error PostgresConnection::lost_connection(bool may_be_applied) {
     broken_ = true;
-    // What the server said before it hung up explains more than that it did.
+    // The server's last message explains more than the closed connection.
     Error error = refusal_ != nullptr
                       ? refused()
                       : make_error(ErrorCode::unavailable,

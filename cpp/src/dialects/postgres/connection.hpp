@@ -2,21 +2,21 @@
 //
 //   begin, statement   Parse of both if new, Bind, Execute, Sync: one send, one answer
 //   statement          Bind, Execute, Sync
-//   commit             waits; of a transaction that only read, nobody waits for it
-//   run_alone          Parse if new, Bind, Execute, Sync; BEGIN before and COMMIT behind it if
-//                      the session's own level of isolation will not do: one send, one answer
+//   commit             waits for the answer; after a transaction that only read, it does not
+//   run_alone          Parse if new, Bind, Execute, Sync; inside BEGIN and COMMIT if the session's
+//                      own isolation level is not the wanted one: one send, one answer
 //   read_alone         Parse if new, Bind, Execute, Sync
 //   rollback           sent; its answer is skipped when the next one is read
 //
-// Between it and the server there may be a pooler that gives each transaction another of the
-// server's sessions (PgBouncer's transaction mode), so nothing is left in a session that the next
-// transaction relies on or another client could trip over: isolation goes with BEGIN, what is
-// nowhere set is libpq's startup parameters (client_encoding, application_name), and a prepared
-// statement's name is its text's hash. If a session turns out to be shared, statements go without
-// names from then on.
+// A pooler may give each transaction another of the server's sessions (PgBouncer's transaction
+// mode). So a transaction leaves no state in a session that the next one relies on or another
+// client could trip over. BEGIN sets the isolation level. Settings that nothing else sets are
+// libpq's startup parameters (client_encoding, application_name). A prepared statement's name is
+// the hash of its text. If a session turns out to be shared, statements are sent without names from
+// then on.
 //
 // Every wait ends at the deadline: a statement of a transaction is cancelled then, and if the
-// server does not say so at once, the connection is given up.
+// server does not confirm that at once, the connection is given up.
 #pragma once
 
 #include <deque>
@@ -37,16 +37,16 @@
 
 namespace hotcount::sql {
 
-// -- PostgreSQL's errors as ours: what each leaves known ------------------------------------------
+// -- PostgreSQL's errors as hotcount's ------------------------------------------------------------
 
-/// What an SQLSTATE means to a caller; the message and what was sent are not looked at.
+/// The error code for an SQLSTATE, regardless of the message and of what had been sent.
 ErrorCode classify_sqlstate(std::string_view state);
-/// What it means to those who decide what to do next; `said` is the server's sentence, without its
+/// The condition on which callers decide how to go on; `said` is the server's sentence, without its
 /// details.
 SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said);
 
-/// An error that the server answered with; `name` is the database's. What the server says is
-/// shortened, and shows no password (hide_secrets()).
+/// An error answer of the server's; `name` is the database's. The server's text is shortened, and
+/// shows no password (hide_secrets()).
 Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name);
 /// Whether the server ends the session with that answer.
 bool ends_session(const Libpq& pq, const pg_result* result);
@@ -63,20 +63,20 @@ std::string connection_message(const Libpq& pq, const pg_conn* connection);
 
 // -- connections -----------------------------------------------------------------------------------
 
-/// What the connections of one database have done and learned.
+/// State shared by the connections of one database.
 struct PostgresShared {
     PostgresShared(const std::string& name, std::vector<std::string> its_hosts, HostUse use)
         : hosts(name, std::move(its_hosts), use) {}
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
-    /// Other clients share the server's sessions: no statement is kept prepared in them.
+    /// Other clients share the server's sessions, so no statement is kept prepared there.
     std::atomic<bool> pooled{false};
     PrimaryWatch primary;
     InheritedSockets sockets;
     Hosts hosts;
 };
 
-/// What all connections of one database are made with. Outlives them.
+/// The options of all connections of one database. Outlives the connections.
 struct PostgresSessionOptions {
     const Libpq* pq;
     std::string name;  ///< The database's, for messages.
@@ -88,8 +88,8 @@ struct PostgresSessionOptions {
     bool reads_only;
     /// Transactions that write are SERIALIZABLE, and not READ COMMITTED.
     bool serializable;
-    /// It has shown who it is before it may ask for the password, or libpq itself sends that to
-    /// nobody in clear text.
+    /// The server has authenticated itself before it may ask for the password, or libpq itself
+    /// refuses to send the password in clear text.
     bool trusts_server;
     std::optional<Duration> connect_timeout;
     Duration statement_timeout;  ///< For statements outside of a transaction.
@@ -105,7 +105,7 @@ class PostgresConnection final : public Connection {
     ~PostgresConnection() override { disconnect(); }
 
     bool serializable() const { return options_.serializable; }
-    /// If the server has no room for another session: waits for it until the deadline, or says so
+    /// If the server has no room for another session: waits for room until the deadline, or fails
     /// at once (is_out_of_room()).
     Result<void> connect(Deadline deadline, bool waits_for_room = true);
 
@@ -130,11 +130,11 @@ class PostgresConnection final : public Connection {
   private:
     enum class State : std::uint8_t {
         idle,    // No transaction.
-        begun,   // Asked for, not sent: BEGIN goes with the first statement.
-        open,    // The server has it.
-        failed,  // A statement failed: it can only be rolled back.
+        begun,   // Requested, not sent: BEGIN goes with the first statement.
+        open,    // The server has begun it.
+        failed,  // A statement failed: the transaction can only be rolled back.
     };
-    // What an answer belongs to, in the order of sending.
+    // What the next answer is for. The queue is in the order of sending.
     struct Expected {
         // question: a statement that is never prepared. commit: one that follows the statement.
         enum class Kind : std::uint8_t {
@@ -146,14 +146,14 @@ class PostgresConnection final : public Connection {
             forgotten,
             sync
         } kind;
-        std::uint64_t statement{0};  // Its id.
+        std::uint64_t statement{0};  // The statement's id.
         bool by_name{false};
-        bool known_before{false};  // Prepared by an earlier exchange, if by name.
+        bool known_before{false};  // If by_name: prepared by an earlier exchange.
     };
     // A statement as this session runs it.
     struct Known {
         std::string text;  // With the server's placeholders.
-        std::string name;  // Empty: it is not known whether it is prepared.
+        std::string name;  // Empty: not known to be prepared.
     };
     struct ClearResult {
         const Libpq* pq;
@@ -161,22 +161,23 @@ class PostgresConnection final : public Connection {
     };
     using Answer = std::unique_ptr<pg_result, ClearResult>;
 
-    // How long after its deadline a call may wait for what settles its outcome: the answer to a
-    // cancel, or to a COMMIT that is on its way.
+    // How long after its deadline a call may wait for the answer that settles its outcome: to a
+    // cancel, or to a COMMIT that has been sent.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
-    // A host that has not answered for so long when a call's deadline passes is dialled last. While
-    // an answer is waited for, another host is asked as often whether it has become the primary.
+    // A host that has been silent for this long when a call's deadline passes is dialled last.
+    // During the wait for an answer, another host is asked at this interval whether it is the
+    // primary now.
     static constexpr Duration kSilence = std::chrono::seconds{1};
     // read_only_sql_transaction
     static constexpr std::string_view kReadOnlyState = "25006";
-    // How often a statement is sent again because the session lacks it: once for the plan of BEGIN,
-    // once for its own, and once without a name.
+    // How often a statement is sent again because the session lacks a prepared statement: once for
+    // BEGIN, once for the statement, and once without a name.
     static constexpr int kMaxAgain = 3;
-    // Statements kept prepared in a session: more than any one application's layouts make. One more,
-    // and all are deallocated.
+    // Prepared statements of a session: more than the layouts of any one application. One more, and
+    // all are deallocated.
     static constexpr std::size_t kMaxPrepared = 256;
-    // Statements whose text and name are kept. One more, and all are looked up anew: an application
-    // may make its layouts again and again.
+    // Statements whose text and name are remembered. One more, and all are forgotten: an
+    // application may create its layouts repeatedly.
     static constexpr std::size_t kMaxKnown = 1024;
 
     const Statement& begin_statement() const;
@@ -247,8 +248,8 @@ class PostgresConnection final : public Connection {
     bool queue_nothing();
     Error replicas_unsure();
     bool queue_sync();
-    // Sends what is queued and reads until every answer is there. False at `until`, if `deadline`
-    // (if given) has passed or was interrupted, and if the connection is lost_.
+    // Sends what is queued and reads until every answer has arrived. False at `until`, when
+    // `deadline` (if given) has passed or was interrupted, and when the connection is lost_.
     bool settle(SteadyTime until, const Deadline* deadline);
     void read_answers();
     void take_answer(Answer answer);
@@ -261,32 +262,32 @@ class PostgresConnection final : public Connection {
     int socket_{-1};
     State state_{State::idle};
     bool writes_{false};
-    bool broken_{false};           // Of no more use; begin() connects anew.
-    bool lost_{false};             // The other end is gone.
-    bool noticed_{false};          // It said something that no call asked for.
-    bool replicas_unsure_{false};  // It committed, and was cancelled as it waited for its standbys.
-    bool heard_warning_{false};  // The commit that await_standbys() is about was answered with one.
-    bool commit_is_open_{false};  // COMMIT was sent, and its deadline passed before the answer.
-    bool cancelled_{false};       // The server was asked to end the statement that runs alone.
+    bool broken_{false};           // Unusable; begin() connects again.
+    bool lost_{false};             // The server has closed the connection.
+    bool noticed_{false};          // A notice came that belongs to no call.
+    bool replicas_unsure_{false};  // Committed, but cancelled during the wait for standbys.
+    bool heard_warning_{false};    // The commit of await_standbys() was answered with a warning.
+    bool commit_is_open_{false};   // COMMIT was sent, and its deadline passed before the answer.
+    bool cancelled_{false};        // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
-    std::uint64_t term_{0};        // The primary's (PrimaryWatch) when this was connected.
-    bool began_read_only_{false};  // What the server said then.
+    std::uint64_t term_{0};        // The primary's term (PrimaryWatch) at connection.
+    bool began_read_only_{false};  // The server was read-only then.
     SteadyTime connected_{};
-    std::size_t host_{0};                             // Of the URL's.
+    std::size_t host_{0};                             // Index among the URL's hosts.
     std::string session_{};                           // With several hosts: its name (unknown.hpp).
-    SteadyTime sent_{};                               // Something, for the last time.
-    SteadyTime looked_{};                             // Whether another host is the primary.
-    bool replaced_{false};                            // One is.
+    SteadyTime sent_{};                               // When something was last sent.
+    SteadyTime looked_{};                             // When another host was last looked for.
+    bool replaced_{false};                            // Another host is the primary now.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
-    // Of what is prepared in the session. Statements of one text, as two objects over the same tables
-    // have them, share one.
+    // Names prepared in the session. Statements of equal text, as of two objects over the same
+    // tables, share one name.
     std::set<std::string> names_;
-    std::uint64_t generation_{0};  // Of names: none is prepared twice in a session.
-    bool statement_gone_{false};   // The refusal is that the session lacks what we had prepared.
+    std::uint64_t generation_{0};  // Part of new names: no name is prepared twice in a session.
+    bool statement_gone_{false};   // The refusal: the session lacks the prepared statement.
     std::deque<Expected> expected_;
-    bool answered_first_{false};  // The first of them has its answer, and libpq's null is to come.
-    Answer answer_{nullptr, ClearResult{nullptr}};   // To the statement.
+    bool answered_first_{false};  // expected_.front() has its answer; libpq's null is next.
+    Answer answer_{nullptr, ClearResult{nullptr}};   // To the last statement.
     Answer refusal_{nullptr, ClearResult{nullptr}};  // The first error.
     // To a statement that has committed, while the synchronous standbys are waited for.
     Answer committed_{nullptr, ClearResult{nullptr}};
@@ -294,14 +295,15 @@ class PostgresConnection final : public Connection {
     std::vector<const char*> pointers_;  // memory.
 };
 
-/// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so it
-/// runs in a thread of its own; nobody waits for it. Best effort: does nothing if too many such
-/// threads are stuck already.
+/// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so
+/// it runs in a detached thread. Best effort: does nothing if too many such threads are blocked
+/// already.
 void cancel_in_background(const Libpq& pq, pg_conn* connection);
 
-/// "hotcount_", 32 hexadecimal digits: a hash (FNV-1a, 128 bits) of the statement's text and of
-/// `scope`, whatever else changes what the text means. Behind a pooler one session of the server
-/// serves many clients: equal names there are equal statements, whoever prepared them.
+/// "hotcount_" and 32 hexadecimal digits: a hash (FNV-1a, 128 bits) of the statement's text and of
+/// `scope`, which is everything else that changes the text's meaning. Behind a pooler one session
+/// of the server serves many clients: equal names are equal statements, no matter which client
+/// prepared them.
 std::string statement_name(std::string_view scope, std::string_view text);
 
 }  // namespace hotcount::sql

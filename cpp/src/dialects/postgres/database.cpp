@@ -28,8 +28,8 @@ std::string parameter(const Parameters& parameters, std::string_view name) {
     return found == parameters.end() ? std::string{} : found->second;
 }
 
-// What gives one text another meaning: a role and a database have a search_path of their own, and
-// options may set one.
+// Settings that change the meaning of a statement's text: a role and a database have a search_path
+// of their own, and options may set another.
 std::string scope_of(const Parameters& parameters) {
     std::string scope;
     for (const char* name : {"dbname", "user", "options"}) {
@@ -131,8 +131,9 @@ class PostgresDatabase final : public Database, ForkAware {
 
     Dialect dialect() const override { return postgres_grammar().dialect(); }
     Result<Lease> writer(Deadline deadline) override { return writers_->lease(deadline); }
-    // Sessions are all alike, so a process that reads and writes in turn needs only one. One at a
-    // time is lent, and only while none was opened for reading: else writers would open more.
+    // All sessions are equal, so a process that reads and writes in turn needs only one. A writer's
+    // session is lent to one reader at a time, and only while no session was opened for reading:
+    // otherwise writers would open more.
     Result<Lease> reader(Deadline deadline) override {
         if (readers_->empty() && !lent_.exchange(true, std::memory_order_acq_rel)) {
             if (auto lease = writers_->lease_idle(deadline, lent_)) return std::move(*lease);
@@ -191,8 +192,8 @@ class PostgresDatabase final : public Database, ForkAware {
     const std::shared_ptr<Pool> readers_;
 };
 
-// What a URL may ask of libpq by its own names. Not: what we set ourselves, and what would put a
-// password into messages or a file's content into a connection.
+// libpq's options that a URL may set. Excluded are options that hotcount sets itself, and those
+// that would put a password into messages or a file's content into a connection.
 constexpr std::array<std::string_view, 21> kOptions{
     "application_name",
     "channel_binding",
@@ -254,7 +255,7 @@ Result<void> check_query(const Url& url) {
     return {};
 }
 
-// As libpq reads it: whole seconds, 0 or less for none.
+// As libpq reads it: whole seconds; 0 or less is no limit.
 Result<std::optional<Duration>> connect_timeout(const Url& url) {
     const auto found = url.query.find("connect_timeout");
     if (found == url.query.end()) return std::optional<Duration>{};
@@ -291,8 +292,8 @@ Parameters parameters_of(const Url& url, const UrlHost& host) {
     return parameters;
 }
 
-// What ends a connection over TCP whose other end is gone: libpq's own names, as far as the URL does
-// not give them. libpq leaves Unix sockets alone.
+// Time limits that end a TCP connection to an unreachable host, under libpq's names, unless the URL
+// sets them. libpq ignores them for Unix sockets.
 void add_tcp_limits(const Url& url, const DatabaseOptions& options, Parameters& parameters) {
     const auto add = [&](const char* name, std::int64_t value) {
         if (!url.query.contains(name)) parameters.emplace_back(name, std::to_string(value));
@@ -363,7 +364,7 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
     return databases->find_or_make(key, [&]() -> Result<std::shared_ptr<Database>> {
         auto database = std::make_shared<PostgresDatabase>(*pq, name_of(url), hosts, serializable,
                                                            timeout, options);
-        // Opened now rather than at the first call, so that what is wrong shows where it is given.
+        // Opened now, not at the first call, so that a wrong URL or option fails where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
         warn_of_weak_settings(*database);
         return std::shared_ptr<Database>{std::move(database)};

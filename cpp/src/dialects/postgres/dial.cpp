@@ -76,15 +76,15 @@ Result<void> PostgresConnection::dial_host(std::size_t host, Deadline deadline) 
     return connected;
 }
 
-// Between two looks for another primary: of a session of one of several hosts, once it is known that
-// it takes writes.
+// When to look for another primary next. Only a session that is known to write, at one of several
+// hosts, looks.
 SteadyTime PostgresConnection::next_look() const {
     if (session_.empty() || !options_.shared->hosts.wants_writes()) return SteadyTime::max();
     return std::max(sent_, looked_) + kSilence;
 }
 
-// A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
-// of this one counts.
+// A primary that was stopped or cut off is silent. If another host takes writes by now, no answer
+// of the old primary counts.
 bool PostgresConnection::was_replaced(SteadyTime limit) {
     Hosts& hosts = options_.shared->hosts;
     const std::optional<bool> other =
@@ -120,7 +120,7 @@ Result<void> PostgresConnection::meet_host(Deadline deadline, SteadyTime began) 
     const std::string_view digits = column(3);
     std::from_chars(digits.data(), digits.data() + digits.size(), timeline, kHexadecimal);
     HOTCOUNT_TRY(options_.shared->hosts.check_timeline(host_, timeline));
-    // A pooler's session is nobody's for long.
+    // Behind a pooler the server's session changes, so its name is of no use.
     session_ = keeps_prepared() ? std::string{column(2)} : std::string{};
     return {};
 }
@@ -151,19 +151,19 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
     }
     began_read_only_ = says_reads_only();
     HOTCOUNT_TRY(look_for_pooler(deadline));
-    // What a pooler says is what a server said once.
+    // A pooler repeats what a server reported when the pooler connected to it.
     if (keeps_prepared() && is_primary()) options_.shared->primary.has_written(term_);
     return {};
 }
 
-// If the number of the process that the client was told is not the server's, a pooler stands between,
-// and what is prepared now may be missing in the next transaction, or be somebody else's.
+// If the process number that the client received is not the server's, there is a pooler in between:
+// a statement prepared now may be missing in the next transaction, or be another client's.
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
     static const Statement kProcess{Statements{postgres::kSessionSql, {}}["process"]};
     if (!keeps_prepared()) return {};
     const std::string process = std::to_string(pq_.PQbackendPID(handle_));
     HOTCOUNT_TRY(ask_once(kProcess, std::array{Value{std::string_view{process}}}, deadline));
-    // What answers may be no PostgreSQL, and have no rows.
+    // A server that is not PostgreSQL may answer without rows.
     const char* const answered = answer_ != nullptr && pq_.PQntuples(answer_.get()) == 1
                                      ? pq_.PQgetvalue(answer_.get(), 0, 0)
                                      : nullptr;
@@ -243,8 +243,8 @@ Result<void> PostgresConnection::await_connection(Deadline deadline) {
     return {};
 }
 
-// Whether libpq is about to answer whatever the server asks of it to prove who we are, with a
-// password that a stranger must not get.
+// Whether libpq is about to answer the server's authentication request, with a password that an
+// unauthenticated server must not see in clear text.
 bool PostgresConnection::guards_password() const {
     if (options_.trusts_server || pq_.PQstatus(handle_) != pq::kConnectionAwaitingResponse) {
         return false;
@@ -259,13 +259,13 @@ bool PostgresConnection::guards_password() const {
 Reader::Finding PostgresConnection::peek_into_tls(Reader& reader) {
     constexpr int kWantsRead = 2;  // SSL_ERROR_WANT_READ
     void* const ssl = pq_.PQsslStruct(handle_, "OpenSSL");
-    // What cannot be looked at is not trusted.
+    // A connection that cannot be inspected is not trusted.
     if (ssl == nullptr || pq_.SSL_peek == nullptr || pq_.SSL_get_error == nullptr ||
         pq_.ERR_clear_error == nullptr) {
         return Reader::Finding::clear_text;
     }
     std::array<char, 1U << 14U> bytes{};  // The longest record.
-    pq_.ERR_clear_error();                // SSL_get_error looks at what an older call left, too.
+    pq_.ERR_clear_error();                // SSL_get_error also reads errors of earlier calls.
     const int got = pq_.SSL_peek(ssl, bytes.data(), static_cast<int>(bytes.size()));
     const bool nothing_yet = got <= 0 && pq_.SSL_get_error(ssl, got) == kWantsRead;
     // If something is wrong, libpq will meet it itself.
@@ -318,7 +318,7 @@ Result<int> PostgresConnection::authenticate_in_the_open(SteadyTime until, Deadl
             return done(Result<int>{check_finding(Reader::Finding::excessive).error()});
         }
         if (read == Interposed::Read::end) {
-            between.end();  // libpq says best what that means.
+            between.end();  // libpq's own error explains it best.
             progress = pq_.PQconnectPoll(handle_);
             break;
         }

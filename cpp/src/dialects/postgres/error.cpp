@@ -125,7 +125,7 @@ SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said
     if (state == "53300" || pooler) return SqlCondition::too_many_connections;
     // numeric_value_out_of_range: the message names the type in every language.
     if (state == "22003" && !says("bigint")) return SqlCondition::narrow_column;
-    // A missing grant. A row policy has the same SQLSTATE and another message.
+    // A missing grant. The refusal of a row policy has the same SQLSTATE and another message.
     const bool grant = state == "42501" && says("permission denied");
     return grant || std::any_of(kStatesOfAll.begin(), kStatesOfAll.end(), begins)
                ? SqlCondition::of_all_writes

@@ -1,4 +1,5 @@
-// What a PostgresConnection sends and reads: prepared statements, the queue of a pipeline, its answers.
+// Sending and reading of PostgresConnection: prepared statements, the pipeline's queue, the
+// answers.
 #include <poll.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
         statement_gone_ = false;
         replicas_unsure_ = false;
     }
-    // One whose answer nobody waits for ends a transaction: it must not fail for want of a name.
+    // A `forgotten` statement ends a transaction: it must not fail because a name is missing.
     const bool by_name =
         keeps_prepared() && kind != Expected::Kind::forgotten && kind != Expected::Kind::question;
     Known& known = know(statement);
@@ -185,12 +186,12 @@ void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
     refusal_ = std::move(answer);
     if (!of.by_name) return;
     if (state == "26000" || state == "42P05") {
-        // A name of ours is missing, or taken: other clients use this session too.
+        // One of our names is missing or taken: other clients use this session too.
         options_.shared->pooled.store(true, std::memory_order_relaxed);
         statement_gone_ = true;
     } else if (state == "0A000" && of.known_before && known != known_.end()) {
-        // "cached plan must not change result type": the tables are others than when it was
-        // prepared. Its name stays taken.
+        // "cached plan must not change result type": the tables have changed since the statement
+        // was prepared. Its name stays taken.
         known->second.name.clear();
         ++generation_;
         statement_gone_ = true;

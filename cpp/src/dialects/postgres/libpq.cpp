@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kName = "libpq.so.5";
 
 Result<const Libpq*> load() {
-    // RTLD_LOCAL: psycopg's wheels bring a libpq of their own, and neither shall see the other.
+    // RTLD_LOCAL: psycopg's wheels bring a libpq of their own, and the two must not share symbols.
     void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         return make_error(ErrorCode::config,
@@ -26,7 +26,8 @@ Result<const Libpq*> load() {
     if (functions.name == nullptr) missing = #name;
     HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_FIND)
 #undef HOTCOUNT_FIND
-    // Found among what the library depends on, so it is its own copy's.
+    // dlsym also searches the libraries that libpq depends on, so these are of the OpenSSL that it
+    // uses.
     functions.SSL_peek = reinterpret_cast<decltype(functions.SSL_peek)>(dlsym(library, "SSL_peek"));
     functions.SSL_get_error =
         reinterpret_cast<decltype(functions.SSL_get_error)>(dlsym(library, "SSL_get_error"));

@@ -1,6 +1,6 @@
-// What we use of libpq (PostgreSQL's client library), found with dlopen on first use: a wheel built
-// without it runs without it, and its headers are not needed. A test compares these declarations
-// with the real header if that is installed.
+// The functions of libpq (PostgreSQL's client library) that hotcount uses, found with dlopen on
+// first use: a wheel runs without libpq, and a build needs no headers of it. A test compares these
+// declarations with the real header if that is installed.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ inline constexpr int kDetail = 'D';
 inline constexpr int kSourceFunction = 'R';  // Not translated.
 }  // namespace pq
 
-// name in libpq, what it returns, what it takes.
+// The function's name in libpq, its result type, its parameters.
 #define HOTCOUNT_LIBPQ_FUNCTIONS(F)                                                       \
     F(PQlibVersion, int, ())                                                              \
     F(PQconnectStartParams, pg_conn*, (const char* const*, const char* const*, int))      \
@@ -93,7 +93,7 @@ struct Libpq {
 #define HOTCOUNT_DECLARE(name, returns, takes) returns(*name) takes;
     HOTCOUNT_LIBPQ_FUNCTIONS(HOTCOUNT_DECLARE)
 #undef HOTCOUNT_DECLARE
-    /// Of the OpenSSL that it brings; null if it has none.
+    /// Functions of the OpenSSL that libpq uses; null if it uses none.
     int (*SSL_peek)(void* ssl, void* buffer, int size);
     int (*SSL_get_error)(const void* ssl, int result);
     void (*ERR_clear_error)();

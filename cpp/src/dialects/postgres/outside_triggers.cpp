@@ -14,7 +14,7 @@
 namespace hotcount {
 namespace {
 
-// In the function's body, which tells it from somebody else's.
+// In the function's body, by which hotcount recognizes its own function.
 constexpr std::string_view kOurs = "-- hotcount: counts what others write";
 
 std::string function_name(const VotesOptions& options) {

@@ -1,4 +1,4 @@
-// How a PostgresConnection is found alive or dead, runs scripts, and ends.
+// Session upkeep of PostgresConnection: liveness checks, scripts, cancels and disconnection.
 #include <poll.h>
 
 #include <algorithm>
@@ -14,20 +14,20 @@
 namespace hotcount::sql {
 namespace {
 
-// A server that does not answer holds each until its TCP gives up.
-constexpr int kMostThreads = 16;
-std::atomic<int> running{0};
+// Threads that send cancels. An unreachable server blocks a thread until its TCP times out.
+constexpr int kMostCancelThreads = 16;
+std::atomic<int> cancel_threads{0};
 
-// If a server has not answered by then, it is better to try another session.
+// How long still_there() waits for the server's answer.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
-// How long a session lasts that only reads, while a primary is looked for.
+// The age at which a read-only session is replaced while the database looks for its primary.
 constexpr Duration kLooksAgainAfter = std::chrono::seconds{1};
 
 }  // namespace
 
 void cancel_in_background(const Libpq& pq, pg_conn* connection) {
-    if (running.fetch_add(1) >= kMostThreads) {
-        running.fetch_sub(1);
+    if (cancel_threads.fetch_add(1) >= kMostCancelThreads) {
+        cancel_threads.fetch_sub(1);
         return;
     }
     pg_cancel* const request = pq.PQgetCancel(connection);
@@ -35,11 +35,11 @@ void cancel_in_background(const Libpq& pq, pg_conn* connection) {
         std::array<char, 256> ignored{};
         pq.PQcancel(request, ignored.data(), static_cast<int>(ignored.size()));
         pq.PQfreeCancel(request);
-        running.fetch_sub(1);
+        cancel_threads.fetch_sub(1);
     };
     if (!spawn_thread(send)) {
         pq.PQfreeCancel(request);
-        running.fetch_sub(1);
+        cancel_threads.fetch_sub(1);
     }
 }
 
@@ -60,41 +60,41 @@ void PostgresConnection::disconnect() {
     state_ = State::idle;
 }
 
-// Keeps track of the socket, which a forked child must close; -1 for none.
+// Registers the socket among those that a forked child must close; -1 registers none.
 void PostgresConnection::watch_socket(int socket) {
     if (socket_ >= 0) options_.shared->sockets.remove(socket_);
     socket_ = socket;
     if (socket_ >= 0) options_.shared->sockets.add(socket_);
 }
 
-// Before a transaction: a server that was restarted, or hung up on a session that was idle, is
-// connected to again, as nothing has been sent yet.
+// Called before a transaction. Nothing has been sent yet, so a session that the server has ended
+// (a restart, an idle timeout) is replaced.
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
     noticed_ = false;
-    // All that is said to an idle session is that it ends (idle_session_timeout, a shutdown), a
-    // moment before it does; libpq takes that for a notice.
+    // A server sends only its farewell to an idle session (idle_session_timeout, a shutdown),
+    // shortly before it closes the connection. libpq reports the farewell as a notice.
     if (handle_ != nullptr && !broken_ && is_current() && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
 
-// Reads what came unasked, to see whether the session has ended.
+// Reads unsolicited messages, to detect that the session has ended.
 bool PostgresConnection::looks_alive() {
     pollfd watched{pq_.PQsocket(handle_), POLLIN, 0};
     constexpr int kMostReads = 16;
     for (int i = 0; i<kMostReads&& ::poll(&watched, 1, 0)> 0; ++i) {
         const bool read = pq_.PQconsumeInput(handle_) != 0;
         read_answers();
-        (void)pq_.PQisBusy(handle_);  // Parses.
+        (void)pq_.PQisBusy(handle_);  // Parses the input.
         if (!read) lost_ = true;
         if (lost_) return false;
     }
     return !lost_ && pq_.PQstatus(handle_) == pq::kConnectionOk;
 }
 
-// The server says it unasked, from version 14 on: with the answer to the first statement after the
-// change. A pooler does not.
+// From version 14 on the server reports this setting unasked, with the answer to the first
+// statement after a change. A pooler does not report it.
 bool PostgresConnection::says_reads_only() const {
     const char* const said = pq_.PQparameterStatus(handle_, "default_transaction_read_only");
     return said != nullptr && std::string_view{said} == "on";
@@ -105,7 +105,8 @@ bool PostgresConnection::is_primary() const {
     return standby != nullptr && std::string_view{standby} == "off" && !says_reads_only();
 }
 
-// While there is no primary, the name is looked up again and again.
+// While the primary is looked for, a session that began read-only is replaced after
+// kLooksAgainAfter, so that the host name is resolved again.
 bool PostgresConnection::is_current() const {
     const PrimaryWatch& primary = options_.shared->primary;
     if (term_ != primary.term()) return false;
@@ -113,9 +114,9 @@ bool PostgresConnection::is_current() const {
            std::chrono::steady_clock::now() - connected_ < kLooksAgainAfter;
 }
 
-// What was read since the server was demoted may be old: others vote at the new primary already. So
-// the session is given up, and whoever reads asks the server that the name stands for now. If that one
-// reads only too, its answer counts.
+// Rows read since the server was demoted may be stale: other clients already vote at the new
+// primary. So the session is given up, and the next read connects to the host to which the name
+// resolves then. If that server is read-only from the start, its answer counts.
 Result<void> PostgresConnection::unless_demoted() {
     const bool reads_only = says_reads_only();
     if (!reads_only) began_read_only_ = false;
@@ -127,19 +128,19 @@ Result<void> PostgresConnection::unless_demoted() {
                       std::string{kReadOnlyState}, SqlCondition::read_only);
 }
 
-// All sessions are given up, and the next one looks for the primary anew.
+// Gives up all sessions of this primary. The next one looks for the primary again.
 void PostgresConnection::leave_host() {
     options_.shared->primary.refused_to_write(term_);
     if (options_.shared->hosts.several()) options_.shared->hosts.leave(host_);
 }
 
-// At a deadline, without an answer: a row that others hold, or a host that is gone.
+// Called at a deadline without an answer: a row is locked, or the host is gone.
 void PostgresConnection::leave_if_silent() {
     const bool silent = std::chrono::steady_clock::now() - sent_ >= kSilence;
     if (silent && options_.shared->hosts.several()) leave_host();
 }
 
-// A session that the server has ended is replaced in begin(). Here it is for the other end to speak.
+// begin() replaces a session that the server has ended. With `ask`, the server must answer a Sync.
 bool PostgresConnection::still_there(bool ask, Deadline deadline) {
     if (!ask) return !broken_;
     if (handle_ == nullptr || broken_ || !looks_alive() || !queue_sync()) return false;
@@ -151,10 +152,10 @@ bool PostgresConnection::still_there(bool ask, Deadline deadline) {
 
 Result<void> PostgresConnection::run_script(const std::string& text) {
     HOTCOUNT_TRY_ASSIGN(const Deadline deadline, before_statement());
-    // What was left of earlier answers.
+    // Reads the answers to earlier statements.
     HOTCOUNT_TRY(exchange(deadline));
     statement_gone_ = false;
-    // Several statements at once are for the simple protocol, which knows no pipeline.
+    // Only the simple protocol takes several statements at once, and it has no pipeline mode.
     const std::string begin = begin_statement().text() + ";\n";
     const std::string sent = state_ == State::begun ? begin + text : text;
     if (state_ == State::begun) state_ = State::open;
@@ -210,14 +211,14 @@ Result<bool> PostgresConnection::has_session(std::string_view lost) {
     return has;
 }
 
-// FNV-1a.
+// A 128-bit FNV-1a hash.
 std::string statement_name(std::string_view scope, std::string_view text) {
     __extension__ using Hash = unsigned __int128;
     constexpr auto kPrime = (Hash{1} << 88U) + 0x13B;
     Hash hash = (Hash{0x6C62272E07BB0142} << 64U) + 0x62B821756295C58D;
     const auto add = [&](std::string_view part) {
         for (const char c : part) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
-        // So that no two pairs of parts read the same: neither has a NUL.
+        // A NUL, which no part contains, ends each part: different pairs are different input.
         hash *= kPrime;
     };
     add(scope);

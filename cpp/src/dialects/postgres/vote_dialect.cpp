@@ -1,4 +1,4 @@
-// What votes ask of PostgreSQL: its tables and locks, and counts read through arrays.
+// PostgreSQL's VoteDialect: its tables and locks, and counts read through arrays.
 #include "votes/tables/vote_dialect.hpp"
 
 #include "ballots.hpp"
@@ -24,8 +24,9 @@ sql::Names count_of_each(const VotesOptions& options, const VoteNames& n) {
         {"select", select_count(n, sql::postgres_grammar(), place, "hc_b.item", "hc_b.number")}};
 }
 
-// Two columns that are compared must have one collation, or one of them the database's own. So what
-// the columns that exist have, ours get too. Empty if they have none: "C" does for ours then.
+// Two compared columns must have one collation, or one of them the database's own. So hotcount's
+// columns take the collation of the existing columns; empty if those have the default: then "C"
+// does.
 Result<std::string> text_type(sql::Connection& connection, const VotesOptions& options) {
     static const sql::Statement kCollations{postgres_catalog()["collations"]};
     const auto items = sql::TableName::of(options.item_table);
@@ -118,8 +119,8 @@ class PostgresVotes final : public VoteDialect {
     std::string_view checks_foreign_keys() const override {
         return "current_setting('session_replication_role') <> 'replica'";
     }
-    std::string delete_nobodys(const VoteNames& n) const override {
-        return postgres_statements(sql::postgres::kVotesSql, n, {})["delete_nobodys"];
+    std::string delete_without_user(const VoteNames& n) const override {
+        return postgres_statements(sql::postgres::kVotesSql, n, {})["delete_without_user"];
     }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {

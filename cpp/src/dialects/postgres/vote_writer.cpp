@@ -1,11 +1,12 @@
 // Votes on PostgreSQL (votes.sql).
 //
 //   naive     the vote's row, in the caller's transaction
-//   slotted   a vote and its slot's cell are one statement, which commits by itself
-//   others    a batch is one statement, which commits by itself
+//   slotted   a vote and its slot's cell: one statement, which commits by itself
+//   others    a batch of votes: one statement, which commits by itself
 //
 // A vote that is alone in its batch is written by a shorter statement. If its item is locked, that
-// statement waits until another write is queued. The held thread waits for items that stay locked.
+// statement waits until another write is queued. The held thread (held_writes.cpp) waits for
+// items that stay locked.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -30,7 +31,7 @@ constexpr std::string_view kLockTimeout = "55P03";
 // policy keeps the row from being written.
 constexpr int kMostTries = 20;
 
-// Columns of strategy cached, after those of the outcome.
+// The columns of strategy cached, after the outcome's columns.
 enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
 // The column of write_behind.
 constexpr int kWithinFence = kOutcomeColumns;
@@ -71,7 +72,7 @@ class PostgresVoteWriter final : public VoteWriter {
             cast = unchanged_cast(row.integer(0));
             return {};
         };
-        // A statement of its own, whose snapshot contains the row for which the upsert waited.
+        // A separate statement, whose snapshot contains the row for which the upsert waited.
         HOTCOUNT_TRY(connection.run(table.read, std::span{parameters}.first(2), &found));
         if (!cast) return unasked_row();
         return *cast;
@@ -223,8 +224,8 @@ class PostgresVoteWriter final : public VoteWriter {
 
     // -- batches --------------------------------------------------------------------------------
 
-    // Returns the votes of one statement, sorted: those of the first vote's table and fence, one for
-    // each row. The others are deferred.
+    // Returns the votes of one statement, sorted: the votes of the first one's table and fence, one
+    // for each row. The other votes are deferred.
     static std::vector<QueuedVote*> take_one_table(
         std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
         const auto& first = static_cast<const QueuedVote&>(*batch.front());
@@ -427,7 +428,7 @@ class PostgresVoteWriter final : public VoteWriter {
     const sql::Statement wait_for_items_;
     const PostgresVoteLevel committed_;
     const PostgresVoteLevel serializable_;
-    // Sessions' transactions are not of that level by default: BEGIN says so.
+    // The session's default isolation level is not the wanted one, so BEGIN sets it.
     std::atomic<bool> wraps_{false};
 };
 

@@ -159,8 +159,8 @@ class SqliteVotes final : public VoteDialect {
         return apart;
     }
     std::string find_index() const override { return sql::sqlite_catalog()["find_index"]; }
-    std::string delete_nobodys(const VoteNames& n) const override {
-        return statements(n)["delete_nobodys"];
+    std::string delete_without_user(const VoteNames& n) const override {
+        return statements(n)["delete_without_user"];
     }
     std::unique_ptr<VoteWriter> vote_writer(std::shared_ptr<const Layout> layout,
                                             const VotesOptions& options,

@@ -253,7 +253,7 @@ struct Folder::Work {
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
-                insist(deadline, false, progress);
+                wait_for_starved(deadline, false, progress);
                 all.held = left.held();
                 return all;
             }
@@ -263,7 +263,7 @@ struct Folder::Work {
 
     // Voters that share an item's row lock may hold it without a gap; a fold that waits for the lock
     // gets it. It waits briefly and for a few items at a time, because voters queue behind it.
-    void insist(Deadline deadline, bool at_once, Progress* progress) {
+    void wait_for_starved(Deadline deadline, bool at_once, Progress* progress) {
         if (!journal->may_starve()) return;
         for (const sql::Id& item : left.take_patient(interval, at_once)) {
             const std::span<const sql::Id> only{&item, 1};
@@ -347,7 +347,7 @@ struct Folder::Work {
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
                 note_fold(*later, folded.held, Duration{0});
                 tell(*later, &progress);
-                insist(deadline, true, &progress);
+                wait_for_starved(deadline, true, &progress);
                 left.keep_held(folded.held);
                 // Attempts at many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);

@@ -50,7 +50,7 @@ struct FoldRequest {
     std::size_t most{kFoldPage};      ///< Rows.
     /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
     /// that voters hold in turns (Journal::may_starve()).
-    bool insist{false};
+    bool wait_for_item{false};
 };
 
 struct FoldedPage {

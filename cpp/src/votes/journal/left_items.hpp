@@ -77,10 +77,10 @@ class LeftItems {
         const SteadyTime now = Clock::now();
         for (auto& [item, known] : held_) {
             if (known.misses < kPatientMisses) continue;
-            if (!at_once && known.insist_after > now) continue;
+            if (!at_once && known.next_wait > now) continue;
             if (items.size() == kInsisted) break;
             items.push_back(item);
-            known.insist_after = now + std::min<Duration>(interval * known.misses, kRefusedFor);
+            known.next_wait = now + std::min<Duration>(interval * known.misses, kRefusedFor);
         }
         return items;
     }
@@ -133,7 +133,7 @@ class LeftItems {
     struct Held {
         SteadyTime since;  // When it was found so first.
         int misses{0};     // Folds that found it so.
-        SteadyTime insist_after{};
+        SteadyTime next_wait{};
     };
 
     mutable std::mutex mutex_{};

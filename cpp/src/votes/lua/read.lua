@@ -1,8 +1,8 @@
--- Reads hashes as they stand, on the server's clock.
+-- Reads vote hashes without changing them. Times are by the server's clock.
 -- KEYS    hashes
 -- RETURNS per key nil, or its error, or {value, gen, version, saved_version, epoch,
 --         milliseconds left of its retention, token}
--- WHY a script: one round trip and one clock for a page of keys.
+-- WHY a script: one round trip and one reading of the clock for a page of keys.
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 local time = redis.call('TIME')

@@ -11,7 +11,7 @@ SELECT CAST({1} AS TEXT) FROM {vote} WHERE {2} LIMIT 1
 -- An item, a user and how many votes that user has for it, if there are several.
 SELECT {vote_item}, {vote_user}, COUNT(*)
 FROM {vote}
-WHERE {somebodys}
+WHERE {votes_with_user}
 GROUP BY {vote_item}, {vote_user}
 HAVING COUNT(*) > 1
 LIMIT 1
@@ -32,7 +32,7 @@ LIMIT 1
 -- Item, user and value of any vote that counts.
 SELECT {vote_item}, {vote_user}, {value}
 FROM {vote}
-WHERE {somebodys} AND {value} <> 0
+WHERE {votes_with_user} AND {value} <> 0
 LIMIT 1
 
 -- name: other_item

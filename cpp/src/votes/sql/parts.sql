@@ -76,12 +76,12 @@ VALUES
 (?1, ?2)
 --end
 
--- name: somebodys
+-- name: votes_with_user
 -- Votes of users, of whichever table. Rows of an application's own table that are nobody's have
 -- no key to be found by.
 {vote_item} IS NOT NULL AND {vote_user} IS NOT NULL
 
--- name: nobodys
+-- name: votes_without_user
 -- Which votes for item ?1 have the value ?2 and no user. A table of the application's own may
 -- have such; nothing tells one from another.
 {vote_item} = ?1 AND {value} = ?2 AND {vote_user} IS NULL

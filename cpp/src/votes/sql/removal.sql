@@ -113,7 +113,7 @@ LIMIT ?3
 {delete_votes}
 WHERE {vote_item} = ?1 AND {of_ids({vote_user})}
 
--- name: find_nobodys
+-- name: find_without_user
 -- The values of at most ?2 votes for item ?1 that have no user. Locks nothing.
 SELECT {value}
 FROM {vote}
@@ -168,7 +168,7 @@ DELETE FROM {item} WHERE {id} = ?1
 -- order of the key. Locks nothing. `after`: the slice begins behind the key ({2}, {3}).
 SELECT {1}
 FROM {vote}
-WHERE {somebodys}
+WHERE {votes_with_user}
 --if after
     AND {pair_after({vote_item}, {vote_user}, {2}, {3})}
 --end

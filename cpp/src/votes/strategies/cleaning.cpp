@@ -252,8 +252,9 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
         for (const Row& vote : votes) sum += vote.value;
     }
     if (left > 0) {
-        HOTCOUNT_TRY_ASSIGN(const auto nobodys, removal_.delete_nobodys(connection, item, left));
-        for (const auto& [value, found, deleted] : nobodys) {
+        HOTCOUNT_TRY_ASSIGN(const auto without_user,
+                            removal_.delete_without_user(connection, item, left));
+        for (const auto& [value, found, deleted] : without_user) {
             left -= static_cast<std::size_t>(found);
             page.votes += value != 0 ? deleted : 0;
             if (!triggers.deletes) sum += value * deleted;

@@ -51,7 +51,7 @@ std::string literal(const std::string& text) {
     return quoted + "'";
 }
 
-std::string nobodys(const VoteNames& n) { return part_of(n, "nobodys", {}); }
+std::string votes_without_user(const VoteNames& n) { return part_of(n, "votes_without_user", {}); }
 
 std::string counted_sum(const VoteNames& n, const std::string& item) {
     return part_of(n, "owed", {item});

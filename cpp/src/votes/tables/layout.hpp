@@ -64,7 +64,7 @@ sql::Statements vote_statements(std::string_view file, const VoteNames& names,
 
 /// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have
 /// such; nothing tells one from another.
-std::string nobodys(const VoteNames& names);
+std::string votes_without_user(const VoteNames& names);
 
 /// The options for the table of votes without a user: as VoteNames::anonymous().
 VotesOptions anonymous_options(VotesOptions options);

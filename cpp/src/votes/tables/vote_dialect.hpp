@@ -79,8 +79,8 @@ class VoteDialect {
     /// A SELECT of how many indexes over the whole table ?2 of schema ?1 (or '') begin with the
     /// column named ?3.
     virtual std::string find_index() const = 0;
-    /// Deletes up to ?3 of nobodys().
-    virtual std::string delete_nobodys(const VoteNames& names) const = 0;
+    /// Deletes up to ?3 of votes_without_user().
+    virtual std::string delete_without_user(const VoteNames& names) const = 0;
     /// Adds the items of the array ?1 that do not exist, if the dialect has arrays.
     virtual std::optional<sql::Statement> create_items(const VotesOptions&,
                                                        const VoteNames&) const {

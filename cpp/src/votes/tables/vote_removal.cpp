@@ -47,11 +47,11 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
     : VoteRemoval(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
-    : VoteRemoval(options, d, d.delete_nobodys(n), removal_statements(options, n, d.grammar()),
+    : VoteRemoval(options, d, d.delete_without_user(n), removal_statements(options, n, d.grammar()),
                   removal_statements(options, n.anonymous(d.grammar()), d.grammar())) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteDialect& d,
-                         const std::string& delete_nobodys, const sql::Statements& sql,
+                         const std::string& delete_without_user, const sql::Statements& sql,
                          const sql::Statements& anonymous)
     : options_(options),
       has_journal_(d.is_server()),
@@ -67,8 +67,8 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteDialect& d,
       add_to_cells_(sql["add_to_cells"]),
       of_users_(sql),
       anonymous_(anonymous),
-      find_nobodys_(sql["find_nobodys"]),
-      delete_nobodys_(delete_nobodys),
+      find_without_user_(sql["find_without_user"]),
+      delete_without_user_(delete_without_user),
       has_votes_(sql["has_votes"]),
       sum_(sql["sum_of_item"]),
       hold_item_(sql["hold_item"]),
@@ -249,21 +249,20 @@ Result<void> VoteRemoval::delete_of_item(sql::Connection& connection, Table tabl
     return run_of_ids(of(table).remove, connection, sql::to_value(item), ids, nullptr);
 }
 
-Result<std::vector<VoteRemoval::Nobodys>> VoteRemoval::delete_nobodys(sql::Connection& connection,
-                                                                      const sql::Id& item,
-                                                                      std::size_t limit) const {
+Result<std::vector<VoteRemoval::WithoutUser>> VoteRemoval::delete_without_user(
+    sql::Connection& connection, const sql::Id& item, std::size_t limit) const {
     std::map<std::int64_t, std::int64_t> found;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         ++found[row.integer(0)];
         return {};
     };
     const sql::Value id = sql::to_value(item);
-    HOTCOUNT_TRY(connection.query(find_nobodys_, {id, static_cast<std::int64_t>(limit)}, see));
+    HOTCOUNT_TRY(connection.query(find_without_user_, {id, static_cast<std::int64_t>(limit)}, see));
     // These rows have no ids: they are deleted by value and number.
-    std::vector<Nobodys> gone;
+    std::vector<WithoutUser> gone;
     for (const auto& [value, number] : found) {
         HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
-                            connection.execute(delete_nobodys_, {id, value, number}));
+                            connection.execute(delete_without_user_, {id, value, number}));
         gone.push_back({value, number, deleted});
     }
     return gone;

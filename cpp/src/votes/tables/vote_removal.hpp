@@ -80,12 +80,13 @@ class VoteRemoval {
                                 std::span<const Row> votes);
     /// Deletes up to `limit` votes for the item that have no user, in a table of the application's
     /// own.
-    struct Nobodys {
+    struct WithoutUser {
         std::int64_t value;
         std::int64_t found, deleted;
     };
-    Result<std::vector<Nobodys>> delete_nobodys(sql::Connection& connection, const sql::Id& item,
-                                                std::size_t limit) const;
+    Result<std::vector<WithoutUser>> delete_without_user(sql::Connection& connection,
+                                                         const sql::Id& item,
+                                                         std::size_t limit) const;
     /// Whether the item has votes, those aside that are not committed.
     Result<bool> has_votes(sql::Connection& connection, const sql::Id& item) const;
     /// What its votes come to.
@@ -127,7 +128,7 @@ class VoteRemoval {
     };
     VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
     VoteRemoval(const VotesOptions& options, const VoteDialect& dialect,
-                const std::string& delete_nobodys, const sql::Statements& sql,
+                const std::string& delete_without_user, const sql::Statements& sql,
                 const sql::Statements& anonymous);
     OfItem& of(Table table) { return table == Table::of_users ? of_users_ : anonymous_; }
     const OfItem& of(Table table) const {
@@ -148,8 +149,8 @@ class VoteRemoval {
     BulkStatement add_to_cells_;
     OfItem of_users_;
     OfItem anonymous_;
-    const sql::Statement find_nobodys_;
-    const sql::Statement delete_nobodys_;
+    const sql::Statement find_without_user_;
+    const sql::Statement delete_without_user_;
     const sql::Statement has_votes_;
     const sql::Statement sum_;
     const sql::Statement hold_item_;

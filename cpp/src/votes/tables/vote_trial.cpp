@@ -1,5 +1,5 @@
-// Votes that are cast into the application's table to see what its triggers and checks make of them,
-// and rolled back.
+// Trial votes: cast into the application's table, to see what its triggers and checks do to them,
+// and rolled back by the caller.
 #include <optional>
 
 #include "adoption.hpp"
@@ -73,7 +73,7 @@ Result<void> Adoption::try_rules(sql::Connection& connection) const {
     };
     const sql::Statement other{sql["other_item"]};
     HOTCOUNT_TRY(connection.query(other, {sql::to_value(user)}, see_fresh));
-    // Only values that the application has, and the one of a retracted vote.
+    // Only a value that the application has written, and 0, the value of a retracted vote.
     if (fresh) HOTCOUNT_TRY(try_vote(connection, *fresh, user, value));
     HOTCOUNT_TRY(try_vote(connection, *item, user, 0));
     return try_vote(connection, *item, user, value);

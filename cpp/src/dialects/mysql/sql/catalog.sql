@@ -1,13 +1,13 @@
--- Tables of MariaDB and MySQL in information_schema. The schema '' is the session's database. No
--- statement locks anything.
+-- Queries of information_schema about tables on MariaDB and MySQL. The schema '' is the session's
+-- database. No statement locks anything.
 
 -- name: in
 COALESCE(NULLIF({1}, ''), DATABASE())
 
 -- name: table
--- Of table ?2 in schema ?1: is it no view, has it rules of its own (triggers of others, CHECK), is
--- it partitioned, is it system-versioned, its engine, and has it a FULLTEXT index. No row if there
--- is none.
+-- Of table ?2 in schema ?1: whether it is not a view, has triggers of the application's or CHECK
+-- constraints, is partitioned, is system-versioned, its engine, and whether it has a FULLTEXT
+-- index. No row if the table does not exist.
 SELECT
     TABLE_TYPE NOT LIKE '%VIEW',
     EXISTS (
@@ -31,8 +31,8 @@ FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
 
 -- name: columns
--- Of table ?2 in schema ?1, in order: name, full type, type, may it be NULL, has it a default,
--- EXTRA, collation or '', default or 'NULL'.
+-- The columns of table ?2 in schema ?1, in order: name, full type, type, whether it may be NULL,
+-- whether it has a default, EXTRA, collation or '', default or 'NULL'.
 SELECT
     COLUMN_NAME,
     COLUMN_TYPE,
@@ -47,8 +47,8 @@ WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
 ORDER BY ORDINAL_POSITION
 
 -- name: keys
--- The columns of the indexes of table ?2 in schema ?1: index, column (NULL for an expression), is
--- it not unique, place in the index, is only a part of the column indexed.
+-- The columns of the indexes of table ?2 in schema ?1: index, column (NULL for an expression),
+-- whether the index is not unique, position in the index, whether only a prefix is indexed.
 SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SEQ_IN_INDEX, SUB_PART IS NOT NULL
 FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
@@ -65,8 +65,8 @@ WHERE TABLE_SCHEMA = {in(?1)}
     AND REFERENCED_COLUMN_NAME = ?5
 
 -- name: references
--- How many foreign keys of column ?3 of table ?2 in schema ?1 refer to column ?6 of table ?5 in
--- schema ?4.
+-- The number of foreign keys of column ?3 of table ?2 in schema ?1 that refer to column ?6 of table
+-- ?5 in schema ?4.
 SELECT COUNT(*)
 FROM information_schema.KEY_COLUMN_USAGE
 WHERE TABLE_SCHEMA = {in(?1)}
@@ -77,8 +77,8 @@ WHERE TABLE_SCHEMA = {in(?1)}
     AND REFERENCED_COLUMN_NAME = ?6
 
 -- name: key_types
--- The columns ?3 and ?4 of table ?2 in schema ?1, and ?7 of table ?6 in schema ?5: is it ?4, type,
--- collation or ''.
+-- The columns ?3 and ?4 of table ?2 in schema ?1, and ?7 of table ?6 in schema ?5: whether its name
+-- is ?4, type, collation or ''.
 SELECT COLUMN_NAME = ?4, DATA_TYPE, COALESCE(COLLATION_NAME, '')
 FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME IN (?3, ?4)
@@ -91,7 +91,7 @@ FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3
 
 -- name: find_index
--- How many indexes of table ?2 in schema ?1 begin with column ?3.
+-- The number of indexes of table ?2 in schema ?1 that begin with column ?3.
 SELECT COUNT(*)
 FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND SEQ_IN_INDEX = 1
@@ -101,10 +101,10 @@ WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND SEQ_I
 SELECT 0 /*M! + 1 */
 
 -- name: triggers
--- The triggers on the vote tables ?2 and ?3 of schema ?1, and those that have names like
--- hotcount's: name, table, is it on ?2, is it on ?3, text or '', definer, is that this account,
--- does it run for writes. To an account without TRIGGER, MariaDB shows triggers without a text, and
--- MySQL none.
+-- The triggers on the vote tables ?2 and ?3 of schema ?1, and triggers with names like hotcount's:
+-- name, table, whether it is on ?2, whether it is on ?3, text or '', definer, whether that is this
+-- account, whether it runs for INSERT or UPDATE. To an account without the TRIGGER privilege,
+-- MariaDB shows triggers without their text, and MySQL shows no trigger.
 SELECT
     TRIGGER_NAME,
     EVENT_OBJECT_TABLE,
@@ -120,12 +120,12 @@ WHERE TRIGGER_SCHEMA = {in(?1)}
 ORDER BY TRIGGER_NAME
 
 -- name: account
--- As information_schema has the name of this session's account.
+-- The name of this session's account, in information_schema's form.
 CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')
 
 -- name: may_hide_triggers
--- Whether table ?2 is in schema ?1 and triggers on table ?3 may be hidden from this account: they
--- are shown without a text (?4 = 1), or it lacks TRIGGER for that table.
+-- Whether table ?2 is in schema ?1 and triggers on table ?3 may be hidden from this account: it
+-- sees them without their text (?4 = 1), or it lacks the TRIGGER privilege for that table.
 SELECT COUNT(*)
 FROM information_schema.TABLES AS hc_t
 WHERE hc_t.TABLE_SCHEMA = {in(?1)}

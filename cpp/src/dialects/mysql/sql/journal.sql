@@ -24,7 +24,7 @@ FROM {meta}
 WHERE name = 'counted_in'
 LOCK IN SHARE MODE
 
--- name: insist
+-- name: wait_for_item
 -- Locks item ?1. Fails after 50 ms with 1969 (MariaDB) or 3024 (MySQL).
 /*M! SET STATEMENT max_statement_time = 0.050 FOR */
 SELECT /*+ MAX_EXECUTION_TIME(50) */ {id}

@@ -41,8 +41,8 @@ JOIN {cell_totals} AS c ON c.item = i.{id}
 WHERE {differ(i.{count}, c.total)}
 ORDER BY i.{id}
 
--- name: delete_nobodys
--- Deletes up to ?3 of {nobodys}. Locks them.
+-- name: delete_without_user
+-- Deletes up to ?3 of {votes_without_user}. Locks them.
 DELETE FROM {vote}
-WHERE {nobodys}
+WHERE {votes_without_user}
 LIMIT ?3

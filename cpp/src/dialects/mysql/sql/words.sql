@@ -1,11 +1,11 @@
--- The words of MySQL and MariaDB, for statements that all dialects share: sql/dialect.hpp says
--- what each is for.
+-- MySQL's and MariaDB's spelling of the clauses and expressions that differ between dialects;
+-- sql/dialect.hpp describes each.
 
 -- name: integer
 BIGINT
 -- name: text
--- To the default collation 'a' and 'A' are one key; to utf8mb4_bin 'a' and 'a ' are; and what
--- does neither has one name in MariaDB and another in MySQL.
+-- Bytes, because no collation will do: the default one compares 'a' and 'A' as equal, utf8mb4_bin
+-- 'a' and 'a ', and the collation that does neither has different names in MariaDB and MySQL.
 VARBINARY(1000)
 -- name: uuid
 CHAR(36) CHARACTER SET ascii COLLATE ascii_bin
@@ -15,7 +15,7 @@ VARBINARY(2000)
 MEDIUMBLOB
 
 -- name: table_end
--- In the older formats, which innodb_default_row_format may ask for, keys end at 767 bytes.
+-- innodb_default_row_format may name an older format, whose index keys are limited to 767 bytes.
 ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 -- name: create_view
 CREATE OR REPLACE VIEW
@@ -25,7 +25,7 @@ WHERE TABLE_SCHEMA = COALESCE(NULLIF({1}, ''), DATABASE()) AND TABLE_NAME = {2}
 -- name: lock_schema
 
 -- name: or_nothing
--- Not INSERT IGNORE, which also swallows a missing foreign key and a value out of range.
+-- INSERT IGNORE would also ignore a missing foreign key and a value out of range.
 ON DUPLICATE KEY UPDATE {1} = {1}
 -- name: or_update
 ON DUPLICATE KEY UPDATE
@@ -44,25 +44,25 @@ SIGNED
 -- name: text_cast
 CHAR
 -- name: now_microseconds
--- When the statement began, and for how long it has run: it may have waited for a row. Only
--- SYSDATE() goes on meanwhile, and in local time: at the end of summer time it repeats an hour.
--- Clocks jump by multiples of half an hour, so the remainder takes a jump out. It takes the clock
--- of a machine for set back by up to a minute.
+-- The statement's start in UTC plus the time since then, as it may have waited for a lock. Only
+-- SYSDATE() advances during a statement, but it is local time, which repeats an hour when summer
+-- time ends. Time zones shift by multiples of 30 minutes, so the remainder by 30 minutes removes a
+-- shift. It allows for -1 to 29 minutes: below 0, the machine's clock was set back.
 (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
     + MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) + 7260000000, 1800000000) - 60000000)
 -- name: is_standby
--- A number, and from MariaDB 12 on a word.
+-- read_only is a number, and from MariaDB 12 on a word.
 CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')
 -- name: try_write
 SELECT {is_standby} OR @@global.innodb_read_only
 -- name: server_identity
--- Servers that replicate have different ones.
+-- Servers that replicate from each other have different ids.
 CAST(@@global.server_id AS CHAR)
 -- name: pair_after
--- (a, b) > (x, y) would read the index from its beginning.
+-- For (a, b) > (x, y) the server would read the index from its beginning.
 ({1} > {3} OR ({1} = {3} AND {2} > {4}))
 -- name: and_fits
--- MySQL refuses a sum that leaves 64 bits.
+-- Empty: MySQL refuses a sum beyond 64 bits.
 -- name: checked_sum
 COALESCE({1}, 0) + {2}
 

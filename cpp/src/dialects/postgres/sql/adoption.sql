@@ -6,8 +6,9 @@
 -- through.
 
 -- name: impatiently
--- {statements} that wait for no lock longer than 2 s: all wait behind them. Of the transaction, not
--- of the session: a pooler would hand a session's limit on to others.
+-- {statements} that wait at most 2 s for a lock, because every later session queues behind a
+-- waiting one. The limit is the transaction's, not the session's: a pooler would pass a session's
+-- limit on.
 {begin_impatiently}
 {statements}
 COMMIT;
@@ -27,7 +28,7 @@ ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT {default};
 COMMIT;
 
 -- name: make_index
--- Waits for transactions that are older, and keeps nobody waiting.
+-- Waits for older transactions, and blocks no voter.
 --if unfinished
 DROP INDEX CONCURRENTLY {index};
 --end

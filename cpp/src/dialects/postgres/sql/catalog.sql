@@ -1,10 +1,10 @@
--- What PostgreSQL's catalogue says of tables, whose names are parameters.
+-- Queries of PostgreSQL's catalogue about tables whose names are parameters.
 
 -- name: table
--- Of the table ?1: whether it is one, whether triggers, rules or checks may change or refuse a
--- vote, whether it is partitioned, and whether row-level security hides rows from this role. A
--- policy for everything and everybody hides nothing, unless there is one that restricts. A function
--- that reads an expression locks its table, so it is called only where there is a policy.
+-- Of the table ?1: whether it is a table, whether triggers, rules or checks may change or refuse a
+-- vote, whether it is partitioned, and whether row-level security hides rows from this role.
+-- Security hides no row if a permissive policy covers all rows, commands and this role, and no
+-- policy is restrictive. pg_get_expr locks the table, so it is called only if there are policies.
 SELECT
     CAST(relkind IN ('r', 'p') AS int),
     CAST(
@@ -50,10 +50,10 @@ FROM pg_class AS c
 WHERE oid = to_regclass(CAST(?1 AS text))
 
 -- name: columns
--- Of each column of the table ?1: its name, its type as SQL has it and as the catalogue names it
--- (of a domain, the type below), whether it is NOT NULL, has a default, may not be written, is an
--- identity, and whether its default calls a function. funcformat 0: the call stands there as one,
--- and is no literal with a type.
+-- Of each column of the table ?1: the name, the type as SQL spells it, the type's name in the
+-- catalogue (of a domain, its base type), whether the column is NOT NULL, has a default, is not
+-- writable, is an identity, and whether its default calls a function (funcformat 0: written as a
+-- call, not a cast).
 SELECT
     CAST(a.attname AS text),
     format_type(a.atttypid, a.atttypmod),
@@ -72,8 +72,8 @@ ORDER BY a.attnum
 
 -- name: keys
 -- Of each column of each index of the table ?1: the index, the column (NULL for an expression),
--- whether the index is a unique key for all rows at each statement's end, whether it is finished,
--- whether it has all rows, and the column's place in it.
+-- whether the index is unique over all rows and checked at each statement's end, whether its build
+-- is complete, whether it is not partial, and the column's position in it.
 SELECT
     CAST(x.relname AS text),
     CAST(a.attname AS text),
@@ -96,8 +96,8 @@ WHERE i.indrelid = to_regclass(CAST(?1 AS text)) AND k.place <= i.indnkeyatts
 ORDER BY 1, k.place
 
 -- name: references
--- The foreign keys of one column from the table ?1 to the column ?3 of the table ?2: the column,
--- the key, whether the rows that were there are checked.
+-- The single-column foreign keys from the table ?1 to the column ?3 of the table ?2: the column,
+-- the key, whether the existing rows have been validated.
 SELECT
     CAST(a.attname AS text),
     CAST(f.conname AS text),
@@ -113,9 +113,9 @@ WHERE
     AND o.attname = CAST(?3 AS text)
 
 -- name: collations
--- The collations of the columns of items that have one of their own: of the table ?1, shown as ?2,
--- its column ?3; of ?4, ?5, ?6; and of the table ?7, shown as ?8. Returns collation, column, and
--- whether the collation is deterministic.
+-- The collations, other than the default, of the columns that hold item ids: of the table ?1, shown
+-- as ?2, the column ?3; of ?4, ?5, ?6; and of the table ?7, shown as ?8. Returns collation, column,
+-- and whether the collation is deterministic.
 SELECT
     quote_ident(n.nspname) || '.' || quote_ident(c.collname),
     t.shown || '.' || quote_ident(t.of_column),
@@ -133,8 +133,8 @@ WHERE c.collname <> 'default'
 ORDER BY t.part
 
 -- name: alike
--- How many of these columns are missing, or compare ids as equal that differ: ?2 of the table ?1, ?4
--- and ?5 of ?3.
+-- How many of three columns are missing, or compare different ids as equal: ?2 of the table ?1, ?4
+-- and ?5 of the table ?3.
 SELECT 3 - COUNT(*)
 FROM (
     VALUES (CAST(?1 AS text), CAST(?2 AS text)), (?3, ?4), (?3, ?5)
@@ -145,8 +145,8 @@ LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
 WHERE y.typname NOT IN ('citext', 'bpchar') AND COALESCE(c.collisdeterministic, TRUE)
 
 -- name: find_index
--- How many finished indexes over all rows of the table ?2 in the schema ?1, which may be '', begin
--- with the column ?3.
+-- The number of complete, not partial indexes of the table ?2 in the schema ?1 (may be '') that
+-- begin with the column ?3.
 SELECT COUNT(*)
 FROM pg_index AS x
 JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
@@ -160,8 +160,9 @@ WHERE
     AND x.indpred IS NULL
 
 -- name: rights
--- Of the vote table ?1 and the journal ?2: whether the first is partitioned, whether this role may
--- make triggers on it and functions in its schema, and whether it may write to the journal.
+-- Of the vote table ?1 and the journal ?2: whether the vote table is partitioned, whether this role
+-- may create triggers on it and functions in its schema, and whether it may insert into the
+-- journal.
 SELECT
     CAST(c.relkind = 'p' AS int),
     CAST(has_table_privilege(c.oid, 'TRIGGER') AS int),
@@ -171,9 +172,9 @@ FROM pg_class AS c
 WHERE c.oid = to_regclass(CAST(?1 AS text))
 
 -- name: triggers
--- The triggers of the tables ?1 and ?2 with names of ours: the name, whether its function has the
--- text ?3, whether it works (enabled, and its function looks in the vote table's schema), and
--- whether this role may replace it.
+-- hotcount's triggers, by name, on the tables ?1 and ?2: the name, whether its function has the
+-- text ?3, whether it works (it is enabled, and its function's search_path has the vote table's
+-- schema), and whether this role may replace it.
 SELECT
     CAST(t.tgname AS text),
     CAST(strpos(p.prosrc, CAST(?3 AS text)) > 0 AS int),
@@ -201,7 +202,7 @@ WHERE
 
 -- name: foreign_keys
 -- The foreign keys of the vote table ?1: the name, the codes of ON DELETE and ON UPDATE, whether
--- the column ?2 is in it, and whether it refers to the table itself.
+-- the column ?2 is part of the key, and whether the key refers to the table itself.
 SELECT
     quote_ident(f.conname),
     CAST(f.confdeltype AS text),

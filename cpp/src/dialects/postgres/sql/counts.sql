@@ -2,8 +2,8 @@
 
 -- name: counts
 -- The count of each item of a list, as {select_count} has it, and whether the level is
--- SERIALIZABLE. Not an array: an array's length makes a difference to the plan, so each read would
--- be planned anew. That took 80 us, and the sum itself 30.
+-- SERIALIZABLE. Not an array: the plan depends on an array's length, so each read would be planned
+-- again. Planning took 80 us, and the sum itself 30 us.
 {counts_of} (
     VALUES
 --each ,
@@ -13,7 +13,7 @@
 {in_each}
 
 -- name: counts_of_array
--- The same of the items of the array ?1.
+-- The counts of the items of the array ?1, with the same columns.
 {counts_of} {items_of_array} {in_each}
 
 -- name: select_of_array
@@ -37,8 +37,8 @@ AS hc_b (number, item)
 CROSS JOIN LATERAL ({select}) AS hc_c
 
 -- name: votes_of_array
--- The votes of user ?2 for the items of the array ?1, in its order, NULL for none. Each by the key,
--- whatever the planner expects of the table.
+-- The votes of user ?2 for the items of the array ?1, in its order, NULL for no vote. A subquery
+-- for each item finds the row by the key, whatever row count the planner expects.
 SELECT (
     SELECT {value}
     FROM {vote}

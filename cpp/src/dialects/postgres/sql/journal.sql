@@ -3,30 +3,30 @@
 -- Names of CTEs begin with hc_: another name could hide a table of the application.
 
 -- name: fold
--- One fold, which is a transaction of its own. ?1 the items to leave out, or with {only} the items
--- to fold; ?2 1 to fold only if it is due; ?3 the least pause in microseconds; ?4 the most rows; ?5
--- how many times the duration of the last fold is the least pause too.
+-- One fold, in a transaction of its own. ?1 the items to leave out, or with {only} the items to
+-- fold; ?2 1 to fold only if a fold is due; ?3 the least pause in microseconds; ?4 the most rows;
+-- ?5 the least pause as a multiple of the last fold's duration: the longer pause applies.
 --
---   hc_pace, hc_due  whether the counts are here, and how long it is until a fold is due: at once
---                    after a fold that was later than now, because the server's clock went back
---   hc_alone         the fold's lock, of the transaction: only tried, so that nobody waits for it
---   hc_here          the mark again, held: the snapshot may be older than the fold's lock
---   hc_page, hc_gone a page of rows, taken out
---   hc_moved         their sums, in the cells of the fold's slot
---   hc_totals        the items' counts by all cells. The others are as the snapshot has them: only
---                    strategy slotted writes to those, and whoever reads meanwhile reads the same
---   hc_free          the items whose rows nobody holds; hc_shown: their own counts
---   hc_again         the other items, in the journal
---   hc_paced         when this fold began and how long it took, for all processes
+--   hc_pace, hc_due  whether the journal is the place of the counts, and the time until a fold is
+--                    due: 0 if the last fold is in the future, because the server's clock went back
+--   hc_alone         the fold's advisory lock, until the transaction ends: tried, not waited for
+--   hc_here          the mark again, locked: the snapshot may be older than the advisory lock
+--   hc_page, hc_gone a page of journal rows, deleted
+--   hc_moved         the sums of those rows, added to the cells of the fold's slot
+--   hc_totals        the items' counts: the sums of all cells. Cells of other slots are as of the
+--                    snapshot: only strategy slotted writes them, and other readers see the same
+--   hc_free          the items whose rows are not locked; hc_shown updates their own counts
+--   hc_again         the items whose rows are locked: appended to the journal again
+--   hc_paced         the start and the duration of this fold, for all processes
 --
--- The journal was empty when it was vacuumed, so the planner expects one row of each part, and
--- would compare each item with each: 2 to 3 s for 2,300 items. So no two parts are joined: an IN
--- inside an IS is looked up in a hash table, whatever the planner expects.
+-- No two CTEs of many rows are joined. VACUUM has found the journal empty, so the planner expects
+-- one row in each CTE and would choose a nested loop: 2 to 3 s for 2,300 items. An IN inside an IS
+-- is a hash lookup, whatever row count the planner expects.
 --
 -- Returns one row 0, NULL, outcome, number; a row 1, item, count, version for each item folded; and
--- a row 2, item, 0, 0 for each item that somebody held. Outcome: 0 folded and 1 another fold runs
--- (number: rows taken out), 2 not due (number: microseconds until then), 3 the counts are
--- elsewhere.
+-- a row 2, item, 0, 0 for each item whose row is locked. Outcome: 0 folded and 1 another fold runs
+-- (number: rows deleted), 2 not due (number: microseconds until then), 3 the counts are in another
+-- place.
 WITH hc_clock AS MATERIALIZED (
     SELECT {now_microseconds} AS us
 ),
@@ -170,7 +170,8 @@ FROM hc_again
 --end
 
 -- name: ask
--- Asks for the counts of the items of the array ?1: a row (item, 0) each, if they count here.
+-- Requests new counts of the items of the array ?1: appends a row (item, 0) for each, if the
+-- journal is the place of the counts.
 INSERT INTO {journal} (item, diff)
 SELECT {id}, 0
 FROM {item}
@@ -179,29 +180,29 @@ WHERE
     AND {mark('counted_in')} = 'journal'
 
 -- name: items
--- At most ?1 items that have rows.
+-- Up to ?1 items that have journal rows.
 SELECT DISTINCT item
 FROM {journal}
 ORDER BY item
 LIMIT ?1
 
 -- name: may_vacuum
--- Whether this role may vacuum the table ?1. If not, each try would write a warning into the
--- server's log.
+-- Whether this role may vacuum the table ?1. Without the right, each attempt would write a warning
+-- into the server's log.
 SELECT CAST(pg_has_role(relowner, 'USAGE') AS int)
 FROM pg_class
 WHERE oid = to_regclass(CAST(?1 AS text))
 
 -- name: vacuum
--- Skipped while another session vacuums it, and without the lock of TRUNCATE, which would keep
--- readers waiting.
+-- Skipped while another session vacuums the table. Truncating would take an exclusive lock, which
+-- blocks readers.
 VACUUM (TRUNCATE FALSE, SKIP_LOCKED) {journal}
 
 -- name: journal_table
--- The index is for exact reads: a sum over one item of 7,000 pending rows took 300 us without it
--- and 30 with it, and 64 votes of as many items 8 % more of the server's time (PostgreSQL 15).
--- CREATE INDEX IF NOT EXISTS would lock the table before it looks. The identity is for logical
--- replication: there is no key to tell deleted rows by.
+-- The index is for exact reads. The sum over one item of 7,000 pending rows takes 30 us with it and
+-- 300 us without; 64 votes for 64 items take 8 % more server time with it (PostgreSQL 15).
+-- CREATE INDEX IF NOT EXISTS would lock the table before it looks. Logical replication needs the
+-- replica identity, because the table has no key that identifies a deleted row.
 CREATE TABLE IF NOT EXISTS {journal} (
     item {item_type} NOT NULL,
     diff BIGINT NOT NULL
@@ -216,20 +217,20 @@ DO $hotcount$ BEGIN
 END $hotcount$;
 
 -- name: journal_regclass
--- The table's number in the catalogue.
+-- The OID of the journal.
 CAST({journal_literal} AS regclass)
 
 -- name: fold_lock
--- The two numbers of the fold's advisory lock. With the table's own number two sets of tables in
--- one database do not wait for each other.
+-- The two keys of the fold's advisory lock. One is the journal's OID, so that two sets of tables in
+-- one database do not block each other.
 CAST(CAST({journal_regclass} AS oid) AS int), 1
 
 -- name: lock_fold
 SELECT pg_advisory_xact_lock({fold_lock});
 
 -- name: lock_votes
--- Keeps others from voting and from moving the counts. The marks first: whoever holds them has not
--- touched the votes yet.
+-- Blocks votes and changes of the counts' place until the commit. The marks are locked first: a
+-- transaction that holds a mark has not touched the votes yet.
 SELECT value FROM {meta} ORDER BY name FOR UPDATE;
 LOCK TABLE {vote}, {anonymous_vote} IN SHARE ROW EXCLUSIVE MODE;
 
@@ -237,8 +238,8 @@ LOCK TABLE {vote}, {anonymous_vote} IN SHARE ROW EXCLUSIVE MODE;
 LOCK TABLE {item} IN SHARE ROW EXCLUSIVE MODE
 
 -- name: fill
--- The counts of tables that nobody has counted, from the votes to the journal, and the marks: all
--- in one statement, and so of one snapshot. Keeps no voter waiting.
+-- Counts the votes of tables that hotcount has not counted before into the journal, and writes the
+-- marks: in one statement, and so from one snapshot. Blocks no voter.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 {lock_fold}
 WITH

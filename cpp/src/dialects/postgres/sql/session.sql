@@ -1,13 +1,14 @@
 -- Sessions on PostgreSQL: how a new one is set up, and how the server is set.
 
 -- name: process
--- Returns the process that serves the session. A server tells its client that number, for cancel
--- requests; a pooler tells a number of its own. If ?1, the number told, is the server's, the same
--- question sets up the session, which a pooler would pass on to others: it hears warnings
--- (take_notice), and compiles no statement. That would take 0.24 s of a batch of votes that takes
--- 0.01 s, and enable_sort = off is enough for it: each sort then has a cost of 10^10. A transaction
--- that is idle for 5 s is ended, as on MariaDB: its process was stopped, and its locks would stop
--- every other. A limit of the operator's stays.
+-- The process that serves the session. The server reports this number to its client, for cancel
+-- requests; a pooler reports a number of its own. Only if ?1, the reported number, is the server's,
+-- the statement also sets up the session, because a pooler would pass the settings on to others:
+-- * Warnings are reported (take_notice).
+-- * jit = off: JIT compilation took 0.24 s for a batch of votes of 0.01 s. An operator's
+--   enable_sort = off would trigger it, because each sort then has a cost of 10^10.
+-- * A transaction that is idle for 5 s is ended, as on MariaDB: if its process was stopped, its
+--   locks would block all others. A limit that the operator has set stays.
 SELECT
     pg_backend_pid(),
     CASE
@@ -25,10 +26,10 @@ SELECT
     END
 
 -- name: host
--- Of one of several hosts: whether it takes no writes, its cluster, a name of the session, and of a
--- primary its timeline, in hexadecimal: a promotion begins the next one. The name is the server's
--- start and the process with its own start: a server that was started later, or is another, has
--- none of the sessions of this one.
+-- Of one of several hosts: whether the host is read-only, its cluster, the session's name, and of a
+-- primary its timeline, in hexadecimal: a promotion begins a new timeline. The name consists of the
+-- server's start time and of the process with its own start time: a server that was restarted, or
+-- is another one, has no session of that name.
 SELECT
     current_setting('transaction_read_only') = 'on',
     system_identifier,
@@ -58,12 +59,12 @@ SELECT EXISTS (
 )
 
 -- name: commit_nothing
--- Writes nothing to the log and commits, and hears warnings itself whatever the session's settings
--- say: the second signal of our own cancel may end its wait too.
+-- Writes nothing to the log and commits. It sets the level of messages itself, whatever the
+-- session's settings are: a second signal of our own cancel may end this wait too.
 SELECT {nothing}
 
 -- name: commit_nothing_unheard
--- The same only where the session's settings hide warnings.
+-- commit_nothing, run only where the session's settings hide warnings.
 SELECT CASE WHEN {hides_warnings} THEN {nothing} END
 
 -- name: nothing

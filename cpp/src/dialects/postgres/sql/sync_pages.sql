@@ -34,10 +34,10 @@ JOIN ({state_tables}) ON hc_i.{id} = hc_p.item
 
 -- name: fence
 -- Raises the gen of the items of the array ?1 for holder ?2, if the tables count under the cache id
--- ?3; commits by itself. Locks the items' rows of {sync}. The snapshot is older than the locks. Its
--- count of an item is right if nothing was saved or recounted between: whoever writes that count
--- writes the row of {sync} with it. Asks for a recount of an item that another holder has left.
--- Returns number, item, gen, epoch, count and whether that count is right.
+-- ?3; commits by itself. Locks the items' rows of {sync}. The snapshot is older than the locks, but
+-- its count of an item is right if the row of {sync} has not been saved or recounted since: every
+-- transaction that writes the count writes that row too. Requests a recount of an item that another
+-- holder has left. Returns number, item, gen, epoch, count and whether that count is right.
 WITH hc_items AS MATERIALIZED (
     SELECT
         hc_p.number, hc_i.{id} AS id, COALESCE(hc_i.{count}, 0) AS stored,

@@ -11,16 +11,16 @@
 -- where a statement trigger of the parent does not run: there every trigger is a row trigger.
 
 -- name: lock_tables
--- Dropping a trigger takes this lock: at once, because a weaker one first would meet sessions that
--- read and then write in a deadlock. All wait behind it, so not for long.
+-- DROP TRIGGER takes this lock. Taking it first avoids the deadlock of a lock upgrade with sessions
+-- that read and then write. All sessions queue behind the lock, so the wait is limited.
 SET LOCAL lock_timeout = '2s';
 LOCK TABLE {vote}, {anonymous_vote} IN ACCESS EXCLUSIVE MODE;
 
 -- name: function
 -- Gathers the changes of a statement or a row as arrays of items, in their order, and of
--- differences, and counts them where the mark says. SECURITY DEFINER, because whoever writes votes
--- may lack rights on the journal. Nobody else may make a trigger of it, and it finds names in
--- pg_catalog first.
+-- differences, and counts them in the place that the mark names. SECURITY DEFINER, because a role
+-- that writes votes may lack rights on the journal. No other role may create a trigger with it, and
+-- it looks names up in pg_catalog first.
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $hotcount$
@@ -129,7 +129,7 @@ DROP TRIGGER IF EXISTS hotcount_inserted ON {table};
 DROP TRIGGER IF EXISTS hotcount_updated ON {table};
 
 -- name: create_triggers
--- Those for INSERT and UPDATE only if {counts}.
+-- The triggers for INSERT and UPDATE are created only if {counts}.
 CREATE TRIGGER hotcount_deleted AFTER DELETE ON {table}
 --if by_rows
 FOR EACH ROW

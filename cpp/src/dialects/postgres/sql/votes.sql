@@ -1,9 +1,9 @@
 -- Votes on PostgreSQL: one upsert keeps the old value in the row itself, because a read beside the
 -- upsert reads the statement's snapshot, which may be older.
 --
--- Each statement checks that votes come this way. That stays true until the commit without a lock
--- on the mark: whoever moves the counts first waits for every transaction that has written votes,
--- and a statement that waited for that transaction has its snapshot after its commit.
+-- Each statement checks the vote route. The route stays the same until the commit without a lock on
+-- the mark: a transaction that moves the counts first waits for every transaction that has written
+-- votes, and a statement that waited for that transaction has its snapshot after its commit.
 --
 -- With {serializable} the snapshot is taken before the wait, so each statement locks the mark
 -- (shared): if the mark has changed since the snapshot, the server ends the transaction (40001), and it
@@ -95,8 +95,8 @@ hc_mark AS MATERIALIZED (
 
 -- name: single
 -- Writes and counts a vote, and commits by itself: ?1 item, ?2 user, ?3 value, ?4 version. Counts
--- in the journal, or in the cell of slot ?5. Waits for rows that others hold. Returns one row: 1,
--- TRUE, the columns of {outcome}. The row fails the statement if it is not the vote's.
+-- in the journal, or in the cell of slot ?5. Waits for locked rows. Returns one row: 1, TRUE, the
+-- columns of {outcome}. Fails if the row that was written has another item or user.
 WITH hc_own AS (SELECT 1),
 --if serializable
 {hold_mark},
@@ -147,8 +147,8 @@ LEFT JOIN hc_written AS w ON TRUE
 -- Writes and counts the votes of the arrays ?1 to ?4, each row once, sorted by item and user, and
 -- commits by itself: ?5 the distinct items, ?6 the fence of write_behind.
 --
---   hc_own_votes  the votes, numbered. Triggers look for the first six letters, and find them soon
---   hc_free       the items that are there and that nobody holds: skipped, not waited for
+--   hc_own_votes  the votes, numbered. Triggers recognize the statement by the prefix hc_own
+--   hc_free       the items that exist and are not locked: locked ones are skipped, not waited for
 --   hc_written    the votes of such items that change, with their old values
 --   hc_noted      by how much each item's count moves, in the journal
 --
@@ -247,9 +247,9 @@ LEFT JOIN hc_free AS f ON f.id = b.item
 FULL JOIN hc_written AS w ON w.item = b.item AND w.voter = b.voter
 
 -- name: outcome
--- What became of the vote of user {2} for item {1}, w being the vote as it was written: its old and
--- its new value. If it was not written, why: the old vote's value and version, {3} (whether its
--- item exists), the mark, the level.
+-- The result of the vote of user {2} for item {1}: the old and the new value, w being the row as it
+-- was written. For a vote that was not written, the reason: the old vote's value and version, {3}
+-- (whether its item exists), the mark, the level.
 w.prev,
 w.val,
 CASE WHEN w.val IS NULL THEN (SELECT v.{value} {old_vote({1}, {2})}) END,
@@ -285,7 +285,7 @@ CAST('hc_other_row ' || CAST(w.item AS text) AS bigint)
 SELECT set_config('lock_timeout', ?1, TRUE)
 
 -- name: wait_for_items
--- Waits for the items of the array ?1, in their order, with the lock that batch takes.
+-- Waits for the rows of the items of the array ?1, in their order, with the lock that batch takes.
 SELECT {id}
 FROM {item}
 WHERE {id} = ANY (CAST(?1 AS {item_element}[]))
@@ -304,11 +304,11 @@ FROM unnest(CAST(?1 AS {item_element}[])) AS id
 ORDER BY id
 ON CONFLICT DO NOTHING
 
--- name: delete_nobodys
+-- name: delete_without_user
 -- Deletes at most ?3 votes for item ?1 of value ?2 without a user. Such votes are alike. The
 -- condition stands twice because partitions have the same ctids.
 WITH hc_own AS (SELECT 1)
 DELETE FROM {vote}
 WHERE
-    ctid = ANY (ARRAY(SELECT ctid FROM {vote} WHERE {nobodys} LIMIT ?3 FOR UPDATE))
-    AND {nobodys}
+    ctid = ANY (ARRAY(SELECT ctid FROM {vote} WHERE {votes_without_user} LIMIT ?3 FOR UPDATE))
+    AND {votes_without_user}

@@ -1,10 +1,10 @@
--- The words of PostgreSQL, for statements that all dialects share: sql/dialect.hpp says what each
--- is for.
+-- PostgreSQL's spelling of the clauses and expressions that differ between dialects;
+-- sql/dialect.hpp describes each.
 
 -- name: integer
 BIGINT
 -- name: text
--- "C": bytes are compared, whatever the database's own collation.
+-- "C" compares bytes; the database's own collation may not.
 TEXT COLLATE "C"
 -- name: uuid
 UUID

@@ -27,13 +27,13 @@ SELECT 1
 FROM {item}
 WHERE {id} = ?1
 
--- name: delete_nobodys
--- Deletes up to ?3 of {nobodys}.
+-- name: delete_without_user
+-- Deletes up to ?3 of {votes_without_user}.
 DELETE FROM {vote}
 WHERE rowid IN (
     SELECT rowid
     FROM {vote}
-    WHERE {nobodys}
+    WHERE {votes_without_user}
     LIMIT ?3)
 
 -- name: takes_ids_for_equal
