@@ -16,7 +16,7 @@ Statement::Statement(std::string text) : text_(std::move(text)) {
 }
 
 std::uint64_t Connection::next_place() {
-    // From a start of each process's own, or all processes would write to the same few rows.
+    // Each process starts at a value of its own: otherwise all would write to the same few rows.
     using Place = std::atomic<std::uint64_t>;
     static ForkLocal<Place> next{
         [] { return std::make_unique<Place>(1 + thread_random().below(1'000'000)); }};

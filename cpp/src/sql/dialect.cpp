@@ -125,7 +125,7 @@ Placed place_parameters(std::string_view text, Placeholders placeholders) {
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (quote != '\0') {
-            // A doubled quote closes and opens again: the same thing.
+            // A doubled quote closes and opens again, with the same result.
             if (c == quote) quote = '\0';
         } else if (c == '\'' || c == '"') {
             quote = c;

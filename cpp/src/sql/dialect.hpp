@@ -1,4 +1,4 @@
-// What the SQL dialects write differently, and where the layers below them find them.
+// The interface of a SQL dialect: the clauses, expressions and abilities that differ.
 //
 // A statement is written once for all dialects. It numbers its placeholders from 1 (?1, ?2; each may
 // stand several times) and quotes every name with quote_identifier(): SQLite's own form. A
@@ -21,7 +21,7 @@
 
 namespace hotcount::sql {
 
-/// For statements that are run for what they lock or change, not for their rows.
+/// For statements whose locks or changes matter, not their rows.
 inline const RowVisitor kIgnoreRows = [](const Row&) -> Result<void> { return {}; };
 
 enum class ColumnType : std::uint8_t {
@@ -32,23 +32,23 @@ enum class ColumnType : std::uint8_t {
     long_text,  ///< For no index; up to 16 MB in MySQL.
 };
 
-/// The words of one dialect: clauses and expressions, which stand in dialects/NAME/sql/words.sql.
-/// A .sql file has them as {for_update} or {greater(a, b)}, if its Statements are given words().
-/// Some have a function as well, for statements that C++ makes; one that returns a clause returns it
-/// with a space before it, or nothing. Those that only files have:
+/// The words of one dialect: clauses and expressions from dialects/NAME/sql/words.sql. A .sql file
+/// writes them as {for_update} or {greater(a, b)}, if its Statements are given words(). Some have a
+/// function as well, for statements that C++ composes; a function that returns a clause puts a
+/// space before it, unless the clause is empty. These have no function:
 ///
 ///   create_view         CREATE VIEW, which replaces an older one or does nothing if the view exists
 ///   integer_cast, text_cast   The types of CAST(... AS type).
-///   is_standby          1 while the server applies another's changes and takes none of its own, as
-///                       far as it says so; evaluated after the rows of its SELECT have been found
+///   is_standby          1 while the server reports that it applies another's changes and takes no
+///                       writes; evaluated after the rows of its SELECT have been found
 ///   server_identity     A text without spaces that no copy of this server has.
 ///   pair_after          The pair of columns {1}, {2} follows the pair of values {3}, {4} in the order
 ///                       of an index over both columns, in the form for which the database begins
 ///                       there.
-///   for_no_key_update   As for_update, except that others may still refer to the rows by a foreign
-///                       key, if the dialect can.
-///   for_key_share       Keeps the rows there; others may change columns that no foreign key refers
-///                       to, if the dialect can say so.
+///   for_no_key_update   As for_update, but other transactions may still refer to the rows by a
+///                       foreign key, if the dialect can.
+///   for_key_share       Keeps the rows from being deleted; other transactions may change columns
+///                       that no foreign key refers to, if the dialect can say so.
 ///
 /// Stateless, one object per dialect, thread-safe. Names of columns come quoted.
 class Grammar {
@@ -63,7 +63,7 @@ class Grammar {
     // -- tables ---------------------------------------------------------------------------------
     /// {integer}, {text}, {uuid}, {full_key}, {long_text}
     std::string type(ColumnType type) const;
-    /// What follows a table's closing parenthesis.
+    /// The text after a table's closing parenthesis.
     std::string table_end() const { return clause("table_end"); }
     /// A SELECT of how many tables or views have the name that the parameters stand for; the schema
     /// may be empty.
@@ -72,7 +72,7 @@ class Grammar {
     }
     /// Whether tables have schemas: `app.item`.
     virtual bool has_schemas() const { return true; }
-    /// A statement that keeps others from creating tables until the transaction ends; may be empty.
+    /// Blocks the creation of tables by other transactions until this one ends; may be empty.
     std::string lock_schema() const { return word("lock_schema"); }
     /// Whether every change of the schema commits the transaction.
     virtual bool schema_changes_commit() const { return false; }
@@ -87,20 +87,20 @@ class Grammar {
     /// Updates instead if the unique columns `key` are taken: assignments follow. A bare column in
     /// them is the row's in MySQL only: write own(table, column), in a file {table}.column.
     std::string or_update(const std::string& key) const { return clause("or_update", {key}) + " "; }
-    /// In those assignments: the row's own value, and the one that was to be inserted.
+    /// In those assignments: the existing row's value, and the value that was to be inserted.
     static std::string own(const std::string& table, const std::string& column) {
         return table + "." + column;
     }
     std::string excluded(const std::string& column) const { return word("excluded", {column}); }
-    /// Whether or_nothing() takes the lock of the row that exists from everybody until the commit.
+    /// Whether or_nothing() locks the existing row exclusively until the commit.
     virtual bool or_nothing_locks() const { return false; }
 
-    /// What an INSERT or DELETE of ours on a vote table begins with: a name by which triggers tell it
-    /// from the statements of others. Empty where they tell by something else.
+    /// The beginning of an INSERT or DELETE of ours on a vote table, by which triggers recognize
+    /// the library's statements. Empty where they recognize them in another way.
     std::string own_write() const;
 
     // -- expressions ----------------------------------------------------------------------------
-    /// a and b differ; NULL is a value like others.
+    /// a and b differ; NULL equals NULL.
     std::string differ(const std::string& a, const std::string& b) const {
         return word("differ", {a, b});
     }
@@ -128,18 +128,18 @@ class Grammar {
     // -- after a SELECT in a transaction that writes ----------------------------------------------
     /// Keeps the rows as they are until the transaction ends. Empty if there is one writer at a time.
     std::string for_update() const { return clause("for_update"); }
-    /// Keeps the rows as they are, shared with others who ask for the same.
+    /// Keeps the rows as they are until the transaction ends; a shared lock.
     std::string for_share() const { return clause("for_share"); }
     /// Behind a table that a locking read finds by its primary key, if the server might scan it.
     std::string by_primary_key() const { return clause("by_primary_key"); }
     /// Whether the locks are not empty.
     virtual bool locks_rows() const { return true; }
-    /// Whether Connection::read_alone() reads at the level that the session has by default. At
-    /// SERIALIZABLE a read that is not in a transaction of ours could end other transactions.
+    /// Whether Connection::read_alone() reads at the session's default isolation level. At
+    /// SERIALIZABLE a read outside of our transactions could make other transactions fail.
     virtual bool reads_alone_at_session_level() const { return false; }
 
-    // -- what a dialect can, for statements in sessions of the application's own -----------------
-    /// What quotes a name in a session that nobody has set up.
+    // -- abilities that matter to statements in sessions of the application's own -----------------
+    /// The quotation mark of names in a session with default settings.
     virtual char session_quote() const { return '"'; }
     /// An expression for the session's mode if numbers and texts are cut to fit in a lenient one, and
     /// an update that finds no row locks the gap. Else empty.
@@ -169,7 +169,7 @@ enum class Placeholders : std::uint8_t {
 /// A statement's text with a dialect's own placeholders. Placeholders inside quotes stay as they are.
 struct Placed {
     std::string text;
-    /// in_order: which parameter, from 0, each placeholder stands for. Else empty.
+    /// in_order: the index, from 0, of each placeholder's parameter. Else empty.
     std::vector<std::size_t> parameters;
 };
 Placed place_parameters(std::string_view text, Placeholders placeholders);
@@ -191,13 +191,13 @@ struct Driver {
 /// All dialects of this build.
 std::span<const Driver> drivers();
 
-// -- what a commit means --------------------------------------------------------------------------
+// -- durability of a commit -----------------------------------------------------------------------
 
-/// A server's setting that can make a commit mean less than it should.
+/// A server's setting that can weaken the durability of a commit.
 struct WeakSetting {
     std::string_view name;
     bool (*is_weak)(std::string_view value);
-    std::string_view cost;         ///< What it costs, for a log.
+    std::string_view cost;         ///< The consequence, for a log.
     std::string_view only_with{};  ///< Another setting, which must be on.
 };
 bool is_off(std::string_view setting);
@@ -212,8 +212,8 @@ struct OldestServer {
     std::array<int, 3> version;
 };
 
-/// A config error that names both versions if the server is older. `version`: as the server says it,
-/// "10.11.19-MariaDB-log". One that is no number passes: some proxies have versions of their own.
+/// A config error that names both versions if the server is older. `version` is the server's text,
+/// "10.11.19-MariaDB-log". A text without a number passes: some proxies have versions of their own.
 Result<void> check_version(const std::string& database, std::string_view version,
                            const OldestServer& oldest);
 

@@ -104,7 +104,7 @@ Pool::Step Pool::use(Waiter& self, Deadline deadline) {
         std::deque<Idle> closing;  // Destroyed without the lock: closing a session takes time.
         closing.push_back(std::move(self.given));
         const std::lock_guard lock(mutex_);
-        // The others were idle for longer, so they are lost too.
+        // The other idle sessions were idle for longer, so they are lost too.
         if (ask) {
             for (Idle& each : idle_) closing.push_back(std::move(each));
             idle_.clear();
@@ -354,8 +354,8 @@ void Pool::thaw(bool in_child) {
         sweep_is_due_ = false;
         sweeping_ = 0;
         if (at_fork_ == AtFork::abandon) {
-            // Leaked: their destructors would end the parent's sessions. The threads that had leased
-            // the others do not exist in the child.
+            // Leaked: their destructors would end the parent's sessions. Leased connections belong
+            // to threads that do not exist in the child.
             for (Idle& idle : idle_) (void)idle.connection.release();
             idle_.clear();
             out_ = 0;

@@ -68,8 +68,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool empty();
     /// Refuses further leases and closes idle connections; leased ones are closed on return.
     void close();
-    /// The same. Returns when no thread of the pool is closing an idle connection, so that objects to
-    /// which the connections refer may be destroyed.
+    /// Closes the pool, and returns when no thread of it is closing an idle connection, so that
+    /// objects to which the connections refer may be destroyed.
     void stop();
     /// Closes the connections that are idle now.
     void close_idle();

@@ -312,7 +312,7 @@ std::string Statements::filled(std::string_view text, std::string_view within,
     return result;
 }
 
-// Of what stands in the braces: a name, or a name and arguments.
+// The value of the reference in the braces: a name, or a name and arguments.
 std::string Statements::value_of(std::string_view reference, std::string_view within,
                                  const Scope& scope) const {
     const std::size_t open = reference.find('(');

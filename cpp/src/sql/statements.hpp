@@ -38,7 +38,7 @@
 
 namespace hotcount::sql {
 
-/// What {name} stands for. A flag is "" or "1".
+/// The values of {name}. A flag is "" or "1".
 using Names = std::map<std::string, std::string, std::less<>>;
 
 /// The value of a flag.
@@ -56,10 +56,10 @@ class Statements {
     /// file that has a name gives it.
     Statements(std::initializer_list<std::string_view> files, Names names);
 
-    /// The text of a statement. Throws std::logic_error that names what the file or the caller lacks:
-    /// a mistake of ours, which the first object that uses the file shows.
+    /// The text of a statement. Throws std::logic_error that names what is missing in the file or
+    /// in the caller's names: a programming error, which the first object that uses the file shows.
     std::string operator[](std::string_view name) const;
-    /// With further names, which come before the others.
+    /// With further names, which take precedence.
     std::string with(std::string_view name, const Names& more) const;
     /// With arguments too.
     std::string call(std::string_view name, const std::vector<std::string>& arguments,
@@ -89,7 +89,7 @@ std::string repeat_rows(std::string_view text, std::size_t rows);
 std::string session_statement(const Grammar& grammar, std::string_view text,
                               std::initializer_list<std::string_view> names);
 
-/// `text` without parameters, for the database's own client, whose session is as the server makes it.
+/// `text` without parameters, for the database's own client, whose session has default settings.
 std::string client_script(const Grammar& grammar, std::string_view text);
 
 }  // namespace hotcount::sql

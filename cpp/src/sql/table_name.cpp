@@ -9,8 +9,8 @@
 namespace hotcount::sql {
 namespace {
 
-// Takes the first part off `text`, with the dot behind it. None if a quotation mark is not closed, or
-// something follows the closing one.
+// Removes the first part and the dot behind it from `text`. nullopt if a quotation mark is not
+// closed, or if the closing one is followed by something else.
 std::optional<std::string> take_part(std::string_view& text) {
     std::string part;
     std::size_t at = 0;

@@ -15,14 +15,14 @@ struct TableName {
     /// A config error that names `option` unless each part is a name that all dialects take. A part
     /// that begins with a quotation mark ends with one; within, two of them stand for one.
     static Result<TableName> parse(std::string_view option, std::string_view text);
-    /// Of a text that parse() takes.
+    /// Of a text that parse() accepts.
     static TableName of(std::string_view text);
 
-    /// The table of the same schema whose name has this ending.
+    /// The table in the same schema whose name is this one with `suffix`.
     TableName beside(std::string_view suffix) const;
-    /// As it stands in SQL.
+    /// The name as SQL, quoted.
     std::string sql() const;
-    /// What parse() makes the same name of.
+    /// The text from which parse() makes this name.
     std::string text() const;
 };
 

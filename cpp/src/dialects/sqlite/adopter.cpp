@@ -1,5 +1,5 @@
-// The application's own tables on SQLite: what they are, by its pragmas. Altering one waits for the
-// writer, as every write does, and rewrites no row.
+// The application's own tables on SQLite: how they are read, by pragmas, and how they are altered.
+// An ALTER waits for the writer, as every write does, and rewrites no row.
 #include "votes/tables/adopter.hpp"
 
 #include <algorithm>

@@ -79,7 +79,7 @@ class SqliteConnection final : public Connection {
 
     Result<void> commit() override {
         static const Statement kCommit{"COMMIT"};
-        // A commit is not interrupted: until it ends, nobody could say whether it happened.
+        // A commit is not interrupted: its outcome would be unknown.
         deadline_ = Deadline::at(SteadyTime::max());
         const bool writes = sqlite3_txn_state(handle_, nullptr) == SQLITE_TXN_WRITE;
         auto committed = run(kCommit, {}, nullptr);
@@ -153,7 +153,7 @@ class SqliteConnection final : public Connection {
     std::unordered_map<std::uint64_t, sqlite3_stmt*> prepared_;
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     int last_code_{SQLITE_OK};
-    std::int64_t schema_version_{-1};  // Whose triggers have been looked at.
+    std::int64_t schema_version_{-1};  // The schema whose triggers were read last.
 };
 
 int SqliteConnection::on_busy(void* self, int attempt) {
@@ -161,7 +161,8 @@ int SqliteConnection::on_busy(void* self, int attempt) {
     connection.counters_.busy_waits.fetch_add(1, std::memory_order_relaxed);
     const Duration left = connection.deadline_.remaining();
     if (left == Duration{0}) return 0;
-    // Another process holds the lock and cannot wake us. Short naps first: a commit takes 0.1 ms.
+    // Another process holds the lock and cannot wake this one. Short naps first: a commit takes 0.1
+    // ms.
     const Duration nap = std::chrono::microseconds{std::min(100 << std::min(attempt, 6), 5000)};
     std::this_thread::sleep_for(std::min(nap, left));
     return 1;
@@ -212,7 +213,7 @@ Result<void> SqliteConnection::look_at_triggers() {
     return {};
 }
 
-// After a COMMIT: what it has written, or read, is of no use if the files are not the database's.
+// After a COMMIT: if the files are no longer the database's, the rows written or read are void.
 Result<void> SqliteConnection::look_at_files(bool written) {
     if (guard_ == nullptr) {
         // Without a WAL only the file itself can go.
@@ -254,7 +255,7 @@ Result<void> SqliteConnection::open(const std::string& path, int flags, Deadline
     const int code = sqlite3_open_v2(path.c_str(), &handle_, flags | SQLITE_OPEN_NOMUTEX, nullptr);
     if (code != SQLITE_OK) {
         Error error = sqlite_failure(handle_, code, name_);
-        // The system's errno says more than "unable to open database file".
+        // The system's errno is more precise than "unable to open database file".
         if (handle_ != nullptr && sqlite3_system_errno(handle_) == EACCES) {
             error.code = ErrorCode::permission_denied;
         }
@@ -453,7 +454,7 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
                               "URL: option mode is none of ro, rw, rwc (create, default)");
         }
     }
-    // As in SQLAlchemy: the path is what follows the third slash; none at all is in memory.
+    // As in SQLAlchemy: the path follows the third slash; without a path the database is in memory.
     std::string path = url.path.empty() ? ":memory:" : url.path.substr(1);
     // Debian builds SQLite to read "file:..." as a URI of its own, options and all.
     if (path.starts_with("file:")) path.insert(0, "./");

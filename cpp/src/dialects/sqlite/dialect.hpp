@@ -16,17 +16,17 @@ struct Driver;
 
 /// Every connection: WAL, synchronous=FULL (a commit is on disk before it is acknowledged),
 /// foreign_keys=ON. Writers use BEGIN IMMEDIATE, because upgrading a deferred transaction fails
-/// at once with SQLITE_BUSY whatever the timeout.
+/// at once with SQLITE_BUSY, regardless of the timeout.
 Driver sqlite_driver();
-/// What the comment begins with by which the triggers of votes are known. Our own transactions run
-/// no triggers if the database has no others: they count themselves, and SQLite keeps a statement
-/// journal for each statement that has a trigger, which took a fifth of the rate of votes. Those of
-/// a second vote table are others: an item that we delete may take its votes along.
+/// The beginning of the comment that identifies hotcount's triggers. Our transactions run no
+/// triggers if the database has only these: they count themselves, and SQLite keeps a statement
+/// journal for each statement that has a trigger, which took a fifth of the rate of votes. Triggers
+/// of a second vote table are not among these: an item that we delete may take its votes along.
 inline constexpr std::string_view kVoteTrigger = "/* hotcount: ";
-/// kVoteTrigger -> 1 if it has others.
+/// kVoteTrigger -> 1 if the database has other triggers.
 const Statement& other_triggers();
-/// The error of the connection's last call, with the file's name in its message: what each leaves known.
-/// `code` is the extended result code.
+/// The error of the connection's last call, with the file's name in its message. `code` is the
+/// extended result code.
 Error sqlite_failure(sqlite3* connection, int code, const std::string& name);
 const Grammar& sqlite_grammar();
 /// sql/catalog.sql

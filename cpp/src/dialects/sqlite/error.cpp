@@ -82,7 +82,7 @@ ErrorCode classify(int code, const char* text) {
         case SQLITE_CONSTRAINT:
             return ErrorCode::integrity;
         case SQLITE_ERROR:
-            // What SUM() says if it would leave 64 bits; there is no code of its own.
+            // SUM() reports an overflow of 64 bits in this text; it has no code of its own.
             return std::strcmp(text, "integer overflow") == 0 ? ErrorCode::overflow
                                                               : ErrorCode::database;
         default:

@@ -110,7 +110,7 @@ class ParkedFiles final : ForkAware {
     }
 
   private:
-    // SQLite takes no lock on a file that it opens while this is held.
+    // SQLite takes no lock on a file that it opens while this mutex is held.
     struct Exclusion {
         Exclusion() { sqlite3_mutex_enter(mutex); }
         ~Exclusion() { sqlite3_mutex_leave(mutex); }
@@ -123,7 +123,7 @@ class ParkedFiles final : ForkAware {
         std::vector<struct stat> found;
         DIR* const folder = opendir("/proc/self/fd");
         if (folder == nullptr) {
-            // Nobody can tell: all of them stay open.
+            // The files in use are not known, so all of them stay open.
             for (const int fd : parked_) (void)fstat(fd, &found.emplace_back());
             return found;
         }
@@ -153,7 +153,8 @@ std::shared_ptr<FileGuard> FileGuard::join(sqlite3* connection) {
     (void)sqlite3_file_control(connection, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     struct stat file {};
     if (path == nullptr || moved != 0 || stat(path, &file) != 0) return nullptr;
-    // A caller has a connection of a pool, and a fork waits for those: so nobody holds this then.
+    // A caller holds a connection of a pool, and a fork waits for all of those, so this mutex is
+    // free during a fork.
     static auto* const mutex = new std::mutex;
     static auto* const guards = new std::map<std::pair<dev_t, ino_t>, std::weak_ptr<FileGuard>>;
     std::shared_ptr<FileGuard> guard;
@@ -249,7 +250,7 @@ bool FileGuard::kept_locks() const {
 }
 
 std::uint64_t FileGuard::watch_locks() {
-    // Counted before the canary is there again: a reader whose locks ended must not find it alive.
+    // Counted before the canary is locked again: a reader whose locks ended must not find it alive.
     if (!kept_locks()) {
         const std::lock_guard lock(watching_);
         if (!kept_locks()) {
@@ -263,7 +264,7 @@ std::uint64_t FileGuard::watch_locks() {
 
 bool FileGuard::files() {
     if (*lost() != '\0') return false;
-    // By name: a folder that was renamed tells nobody who watches the files.
+    // By name: a watch on the files does not report that their folder was renamed.
     for (const File& each : files_) {
         // Not stat(): from Linux 6.13 on, a write that follows a look at a file's times marks the
         // inode. A vote alone took 15 % longer.

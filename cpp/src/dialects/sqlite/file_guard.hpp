@@ -1,10 +1,11 @@
-// Keeps a database file's locks and WAL whole while connections of ours have the file open.
+// Protects the locks and the WAL of a database file while connections of ours have the file open.
 //
-// SQLite's locks are POSIX locks, which belong to the process: when anything in it closes a file, all
-// of its locks on that file end. SQLite knows that of its own files. A second SQLite library in the
-// process (apsw, pysqlite3-binary, a Python that bundles one) does not, and neither does the other way
-// round: it takes this process for a stranger's locks to be none, removes the WAL that we write, or
-// empties the WAL's index under us, and when it closes the file another process may write beside us.
+// SQLite's locks are POSIX locks, which belong to the process: when any code in the process closes
+// a file, all of the process's locks on that file end. SQLite heeds that for its own files. A
+// second SQLite library in the process (apsw, pysqlite3-binary, a Python that bundles one) does not
+// know of ours. It takes the file for unused, removes the WAL that we write, or empties the WAL's
+// index under us. When it closes the file, our locks end, and another process may write at the same
+// time.
 //
 // Locks of an open file description (F_OFD_SETLK) conflict with POSIX locks of the same process and
 // do not end so. One guard for each file holds some of SQLite's own locks a second time:
@@ -51,15 +52,15 @@ class FileGuard {
     bool hold_write();
     void release_write();
 
-    /// How often the locks of this process on the WAL's index have ended, as far as was seen. Who
-    /// reads it before and after a look at kept_locks() knows whether they ended in between.
+    /// How often the locks of this process on the WAL's index have been found ended. A caller that
+    /// reads this number before and after kept_locks() knows whether the locks ended in between.
     std::uint64_t watch_locks();
     bool kept_locks() const;
 
-    /// Looks whether database, WAL and index are still the files that were opened. If one is not,
-    /// the guard is lost for good: what is committed may be in no file.
+    /// Whether database, WAL and index are still the files that were opened. If one is not, the
+    /// guard is lost for good: committed rows may be in no file.
     bool files();
-    /// The file that was removed or replaced; empty while none was.
+    /// The file that was removed or replaced; empty if none was.
     const char* lost() const { return lost_.load(std::memory_order_acquire); }
 
   private:

@@ -188,7 +188,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
     }
 
   private:
-    // Those that run for our own statements.
+    // The triggers that run for our own statements.
     static Result<Found> read_running(sql::Connection& connection, const VotesOptions& options) {
         bool any = false;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {

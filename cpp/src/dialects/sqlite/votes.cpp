@@ -101,13 +101,13 @@ class SqliteVoteWriter final : public VoteWriter {
     }
 
     Error explain(sql::Connection& connection, Error error, const Ballot& ballot) const {
-        // A trigger of ours counts the vote.
+        // A trigger of hotcount's adds to the count, which overflowed.
         if (error.code == ErrorCode::overflow) return count_overflow(ballot.item);
         static const sql::Statement kFindUserKey{sql::sqlite_catalog()["find_key"]};
         const Table& table = table_of(ballot);
         std::string_view missing;
         if (error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY") {
-            // It does not say which key it was; the vote table may have others.
+            // The error does not name the key, and the vote table may have other foreign keys.
             if (!finds(connection, table.find_item, {sql::to_value(ballot.item)})) {
                 missing = "item";
             } else if (finds(connection, kFindUserKey, {table.vote_table, table.vote_user})) {
@@ -124,7 +124,7 @@ class SqliteVoteWriter final : public VoteWriter {
             found = true;
             return {};
         };
-        // If it fails, the vote fails all the same.
+        // If this query fails, the vote fails anyway.
         (void)connection.query(statement, parameters, see);
         return found;
     }

@@ -207,8 +207,8 @@ struct Folder::Work {
         }
     }
 
-    // A login that only reads counts may have no right to fold. Other processes fold; `hotcount
-    // doctor` reports if none does.
+    // A login that only reads counts may have no right to fold. Then other processes fold;
+    // `hotcount doctor` reports if none does.
     bool only_reads(const Error& error) const {
         return !votes && error.code == ErrorCode::permission_denied;
     }
@@ -446,7 +446,7 @@ void Folder::note_appended(std::size_t rows) {
     const bool first = work->appended == 0;
     work->appended += rows;
     work->votes = true;
-    // If the system starts no more threads: perhaps with the next rows. Others fold too.
+    // If the system starts no thread, the next rows try again. Other processes fold too.
     (void)Work::start(work);
     if (first || many) work->changed.notify_one();
 }

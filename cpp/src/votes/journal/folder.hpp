@@ -30,7 +30,7 @@
 
 namespace hotcount {
 
-/// The pause between two looks for rows of others; a look comes up to a tenth of it later.
+/// The pause between two looks for rows of other processes, plus up to a tenth.
 Duration look_pause(const VotesOptions& options);
 
 /// The outcome of fold_now(), in items.
@@ -67,7 +67,7 @@ class Folder {
     /// Folds all rows of the journal, of any process, without a pause; waits for locked items until
     /// the deadline.
     Result<FoldReport> fold_now(Deadline deadline);
-    /// The same without waiting for locked items.
+    /// As fold_now(), but does not wait for locked items.
     Result<FoldReport> fold_once(Deadline deadline);
 
     struct Stats {

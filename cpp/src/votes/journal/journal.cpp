@@ -56,7 +56,7 @@ Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Stat
         HOTCOUNT_TRY(connection.query(statement, {static_cast<std::int64_t>(kFoldPage)}, read));
         return items;
     };
-    // By a writer, which who folds has: one for reading would be one more of its process.
+    // In a write session: a process that folds has one, and a read session would be one more.
     return sql::transact(database, deadline, ask);
 }
 

@@ -48,8 +48,8 @@ struct FoldRequest {
     std::span<const sql::Id> only{};  ///< The items to fold; all if empty.
     std::span<const sql::Id> but{};   ///< If `only` is empty: items to leave out.
     std::size_t most{kFoldPage};      ///< Rows.
-    /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
-    /// that voters hold in turns (Journal::may_starve()).
+    /// With one item in `only`: waits up to 50 ms for its row instead of leaving it as held. For
+    /// items that voters lock in turns (Journal::may_starve()).
     bool wait_for_item{false};
 };
 
@@ -87,11 +87,11 @@ class Journal {
   public:
     virtual ~Journal() = default;
 
-    /// Whether voters, who share an item's row, may keep folds from it for as long as they come.
+    /// Whether voters share the lock of an item's row, and so may keep folds from it without end.
     virtual bool may_starve() const { return false; }
     /// One fold of at most a page of rows.
     virtual Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) = 0;
-    /// The same as a part of the caller's transaction.
+    /// A fold as part of the caller's transaction.
     virtual Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) = 0;
     /// Appends (item, 0) for each of these items that exists, so that a fold brings its count up to
     /// date: voters have changed its cells. Nothing if the counts are elsewhere.

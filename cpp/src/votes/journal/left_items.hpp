@@ -1,5 +1,5 @@
-// The items that folds of a process have left behind: held ones, whose row somebody else has
-// locked, and refused ones, for which a fold fails. Both keep rows in the journal.
+// The items that the folds of a process have left behind: held ones, whose row another transaction
+// has locked, and refused ones, for which a fold fails. Both keep rows in the journal.
 //
 // Thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ class LeftItems {
         refused_[item] = {why, Clock::now() + kRefusedFor};
     }
 
-    /// Those that the next fold leaves out, sorted.
+    /// The items that the next fold leaves out, sorted.
     std::vector<sql::Id> left_out() {
         const std::lock_guard lock(mutex_);
         const SteadyTime now = Clock::now();
@@ -46,7 +46,7 @@ class LeftItems {
         return refused_.size();
     }
 
-    /// When the first of them is to be tried again; SteadyTime::max() if there is none.
+    /// When the first of them is tried again; SteadyTime::max() without items.
     SteadyTime retry_at() const {
         const std::lock_guard lock(mutex_);
         SteadyTime first = SteadyTime::max();
@@ -63,7 +63,7 @@ class LeftItems {
         return items;
     }
 
-    /// Leaves in `items` those that are still held.
+    /// Reduces `items` to those that are still held.
     void keep_held(std::vector<sql::Id>& items) const {
         const std::lock_guard lock(mutex_);
         std::erase_if(items, [&](const sql::Id& item) { return !held_.contains(item); });
@@ -91,7 +91,7 @@ class LeftItems {
     void note(const FoldedPage& folded, std::span<const sql::Id> only) {
         const std::lock_guard lock(mutex_);
         for (const sql::Id& item : only) refused_.erase(item);
-        // Items that it has shown, and those without rows now, are held no longer.
+        // Items whose count was updated, and items without rows, are not held any more.
         const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
         const auto free = [&](const sql::Id& item) {
             if (!now_held.contains(item)) held_.erase(item);

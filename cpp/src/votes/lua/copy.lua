@@ -1,9 +1,9 @@
--- Writes copies of counts: the one of the higher ver stands.
+-- Writes copies of counts; of two copies of an item the one with the higher ver stays.
 -- KEYS    copies, each the text "ver n"
--- ARGV[1] milliseconds that each lives from now   ARGV[2..] per key its ver and n
--- RETURNS per key 1 where it was written, else 0: a copy as new is there, or what is none of ours
--- WHY ver: a fold that was delayed, and a reader who fills a gap, come after a newer fold. Compared
--- as digits: Lua's numbers end at 2^53.
+-- ARGV[1] lifetime of each copy in milliseconds   ARGV[2..] per key its ver and n
+-- RETURNS per key 1 written, 0 not: a copy at least as new is there, or a value that is no copy
+-- WHY ver: a delayed fold, and a reader that fills a gap, may come after a newer fold. Compared as
+-- digits, because Lua's numbers are exact only up to 2^53.
 local function less(a, b)
     if #a ~= #b then return #a < #b end
     return a < b

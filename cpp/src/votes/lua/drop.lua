@@ -1,8 +1,8 @@
--- Deletes hashes from before a recount, whose votes it has counted all.
+-- Deletes hashes from before a recount, which has counted all of their votes.
 -- KEYS    hashes
 -- ARGV    per key the epoch that the recount began
 -- RETURNS per key 1 deleted, 0 not, or its error
--- WHY a script: votes from after the recount may have made the hash anew.
+-- WHY a script: a vote from after the recount may have created the hash again.
 local function less(a, b)
     if #a ~= #b then return #a < #b end
     return a < b

@@ -1,13 +1,13 @@
 -- Counts committed votes in their items' hashes.
--- KEYS    hashes, and last the key that holds the name of this very cache
--- ARGV[1] retention in milliseconds   ARGV[2] token of the hashes born here
+-- KEYS    hashes, and last the key that holds this cache's name
+-- ARGV[1] retention in milliseconds   ARGV[2] token for hashes that this call creates
 -- ARGV[3..] per key three: difference, number of votes, epoch; and last 'counts' if they are asked for
--- RETURNS per hash 0 counted, 1 counted in a hash that was born for it, 2 outdated, or its error; if
+-- RETURNS per hash 0 counted, 1 counted in a hash that it created, 2 outdated, or its error; if
 --         counts are asked for, and the hash has been filled, its count as text instead of 0; and
---         the name: '' if no hash was born, or there is none yet
--- WHY a script: look and add must be one step, or two callers make the hash and one is lost. What
--- is absent is born without the count that SQL has (gen 0): a fill in flight never carries votes,
--- so one that comes too late can be thrown away. Every vote raises version, and so is unsaved.
+--         the name: '' if no hash was created, or the cache has no name yet
+-- WHY a script: check and add must be one step, or two callers create the hash and one vote is
+-- lost. A missing hash is created without SQL's count (gen 0): a fill in flight never carries
+-- votes, so a late fill can be discarded. Every vote raises version, so the hash is unsaved.
 local COUNTED, BORN, OUTDATED = 0, 1, 2
 local format = string.format
 
@@ -26,7 +26,7 @@ local expires_at = format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) +
 local fields = {'epoch', 'value', 'version', 'expires_at'}
 if ARGV[3 * #KEYS] == 'counts' then fields[5] = 'gen' end
 
--- One command writes all of it, so that whatever refuses it leaves the hash as it was.
+-- One command writes all fields, so that a refusal leaves the hash as it was.
 local function count(key, difference, votes, epoch)
     local seen = redis.pcall('HMGET', key, unpack(fields))
     if failed(seen) then return seen end
@@ -47,9 +47,9 @@ local function count(key, difference, votes, epoch)
             return less('0', seen[5] or '0') and format('%d', value) or COUNTED
         end
     end
-    -- Lua's numbers do not hold it, so the server adds. HINCRBY by 0 changes nothing, and is refused
-    -- where the fields hold no numbers or the user may not; the first HSET comes next, so that what
-    -- follows is not refused.
+    -- The sum exceeds Lua's exact numbers, so the server adds. HINCRBY by 0 changes nothing, and is
+    -- refused if a field is no number or the user lacks the right. The first HSET comes next, so
+    -- that the later commands are not refused.
     for _, field in ipairs({'value', 'version'}) do
         local tried = redis.pcall('HINCRBY', key, field, '0')
         if failed(tried) then return tried end

@@ -1,10 +1,11 @@
--- Gives hashes what a fill read in SQL.
+-- Writes the counts that a fill has read in SQL to their hashes.
 -- KEYS    hashes
--- ARGV    per key four: the token that the hash had before SQL was read, the gen that SQL gave the
---         fill, epoch, item.vote_count as read with them
+-- ARGV    per key four: the token that the hash had before SQL was read, the fill's gen, the epoch
+-- and
+--         the item.vote_count that were read with the gen
 -- RETURNS per key 1 if it landed, 0 if there was nothing to do, or its error
--- WHY the token: a hash that was saved, deleted and born again meanwhile has another, and the
--- count that this fill read is then too old. WHY the gen: SQL takes saves of its highest only.
+-- WHY the token: a hash that was saved, deleted and created again since then has another token, and
+-- the count that this fill read is too old. WHY the gen: SQL accepts saves of its highest gen only.
 local function less(a, b)
     if #a ~= #b then return #a < #b end
     return a < b
@@ -18,7 +19,7 @@ local function land(key, of_token, of_gen, of_epoch, base)
     local token, gen, epoch = seen[1], seen[2], seen[3]
     if token ~= of_token or less(of_epoch, epoch) then return 0 end
     if gen ~= '0' then
-        -- Filled by another: its count is right, whatever this fill has read.
+        -- Another fill has filled the hash: its count is right, and this fill's count is not used.
         if not less(gen, of_gen) or epoch ~= of_epoch then return 0 end
     elseif less(epoch, of_epoch) then
         -- The recount that began this epoch has all that was counted here.
@@ -26,8 +27,8 @@ local function land(key, of_token, of_gen, of_epoch, base)
                                 'saved_version', '0')
         return failed(set) and set or 1
     else
-        -- What is refused is refused before the first change: a count without its gen would be
-        -- landed again.
+        -- A command that would be refused is found before the first change: a count without its gen
+        -- would be added a second time.
         local ask = redis.acl_check_cmd
         if ask and not ask('HSET', key, 'gen', of_gen) then
             return {err = "NOPERM this user may not run 'HSET'; nothing was done"}

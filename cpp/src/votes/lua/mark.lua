@@ -1,9 +1,9 @@
--- Notes what SQL has of hashes.
+-- Records in hashes which version SQL has saved.
 -- KEYS    hashes
 -- ARGV    per key two: the gen and version that were saved
 -- RETURNS per key 1 noted, 0 not, or its error
--- WHY it compares the gen: only then is it the hash that was read. A version that has moved on
--- since stays unsaved, because saved_version is lower.
+-- WHY it compares the gen: a hash with another gen is not the one that was read. A version that has
+-- increased since the save stays unsaved, because saved_version is lower.
 local function less(a, b)
     if #a ~= #b then return #a < #b end
     return a < b

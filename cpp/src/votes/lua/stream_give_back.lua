@@ -1,8 +1,8 @@
--- Leaves a worker's votes to the others, who take them over at once.
+-- Releases a worker's votes, so that other workers take them over at once.
 -- KEYS[1] the stream
--- ARGV[1] group   ARGV[2] consumer   ARGV[3] the milliseconds after which others take votes over
+-- ARGV[1] group   ARGV[2] consumer   ARGV[3] milliseconds after which other workers take votes over
 -- RETURNS how many votes it had
--- WHY a script: another worker may take one over between a look and the claim, and would lose it again.
+-- WHY a script: another worker may claim a vote between the look and the claim, and would lose it.
 local key, group, me = KEYS[1], ARGV[1], ARGV[2]
 if redis.call('EXISTS', key) == 0 then return 0 end
 -- Lua passes some thousand arguments at most.

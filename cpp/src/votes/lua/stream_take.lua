@@ -1,10 +1,10 @@
 -- Takes a page of votes for a worker.
 -- KEYS[1] the stream
 -- ARGV[1] group   ARGV[2] consumer   ARGV[3] most votes   ARGV[4] milliseconds after which another
---         consumer's votes are taken over   ARGV[5] its own votes are those behind this id
+--         consumer's votes are taken over   ARGV[5] the id behind which its own votes are read
 --         ARGV[6] milliseconds after which another consumer without votes is deleted
 -- RETURNS {source, votes}, source: 1 its own of an earlier page, 2 another consumer's, 3 new ones. A
---         vote is {id, fields}; without fields it is not there any more
+--         vote is {id, fields}; without fields the entry has been deleted
 -- WHY a script: one trip instead of three; and a consumer is deleted only while it has no votes.
 local key, group, me, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local OWN, CLAIMED, NEW = 1, 2, 3
@@ -36,9 +36,10 @@ local function fields(list)
     return about
 end
 
--- XAUTOCLAIM sees no idle time in entries whose delivery time lies ahead of the clock, which was set
--- back or is another server's: it would wait until the clock has caught up. All pending entries are
--- taken over then, those of live workers too: a vote that is written twice changes nothing.
+-- XAUTOCLAIM finds no idle time in entries whose delivery time is ahead of the clock, because the
+-- clock was set back or is another server's: it would wait until the clock has caught up. All
+-- pending entries are claimed in that case, also those of live workers: a vote that is written
+-- twice changes nothing.
 if redis.call('XPENDING', key, group)[1] > 0 then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)

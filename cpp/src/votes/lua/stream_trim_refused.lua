@@ -1,8 +1,9 @@
 -- Deletes refused votes up to a version. Combinable: call i has KEYS[i] and ARGV[i].
 -- KEYS    streams of refused votes
 -- ARGV    for each the id of the last vote that goes, MILLISECONDS-NUMBER
--- RETURNS per stream how many went, -1 and none did if an entry lacks the vote's id, or its error
--- WHY a script: their own ids are of when they were refused; entries hold the votes' ids.
+-- RETURNS per stream the number deleted, -1 and none if an entry lacks the vote's id, or its error
+-- WHY a script: an entry's own id is the time of the refusal; the vote's id is a field of the
+-- entry.
 local function parse(id)
     local milliseconds, number = string.match(id, '^(%d+)-(%d+)$')
     return milliseconds + 0, number + 0

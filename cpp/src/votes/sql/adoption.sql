@@ -1,5 +1,5 @@
--- Tables that the application has made and filled: what their rows tell before hotcount counts
--- them, and how their counts become hotcount's.
+-- Tables that the application has created and filled: checks of their rows before hotcount counts
+-- them, and the statements that take their counts over.
 
 -- == Checks of the rows; they lock nothing ==
 
@@ -69,11 +69,11 @@ SELECT ({find_table(?1, ?2)}), ({find_table(?3, ?4)}), ({find_table(?5, ?6)}),
     ({find_table(?7, ?8)}), ({find_table(?9, ?10)})
 
 -- name: lock_marks
--- Keeps others from taking the tables over until the transaction ends.
+-- Blocks other takeovers of the tables until the transaction ends.
 SELECT value FROM {meta} ORDER BY name FOR UPDATE;
 
 -- name: count_differing
--- Items whose count is not the sum of their votes and the balance: how many; and the id, count
+-- Items whose count is not the sum of their votes and the balance: their number; and the id, count
 -- and sum of votes of the first by id.
 SELECT COUNT(*)
 {differing}
@@ -118,7 +118,7 @@ COALESCE(hc_s.n, 0)
 {own_count(hc_i)} <> 0 AND {own_count(hc_i)} <> {1}
 
 -- name: keep_openings
--- Writes the opening balances. Runs when nobody votes.
+-- Writes the opening balances. Runs while votes are blocked.
 INSERT INTO {cell} (item, slot, n, ver)
 SELECT hc_i.{id}, {opening_slot}, {own_count(hc_i)} - {owed(hc_i.{id})}, 1
 FROM {item} AS hc_i
@@ -140,9 +140,9 @@ SELECT hc_i.{id}, {opening_slot}, {own_count(hc_i)} - COALESCE(hc_s.n, 0), 1
     AND {own_count(hc_i)} <> 0 AND {own_count(hc_i)} <> COALESCE(hc_s.n, 0)
 
 -- name: fill_journal
--- Writes the sum of each item's votes as a journal row. A row of 0 has a fold bring the item's
--- own count up to date. What triggers have noted already, of votes that the sum has too, is taken
--- off.
+-- Writes the sum of each item's votes as a journal row. A row of 0 makes a fold update the item's
+-- own count. Votes that triggers have noted in the journal already are in the sum too, and are
+-- subtracted.
 INSERT INTO {journal} (item, diff)
 SELECT hc_i.{id}, COALESCE(hc_s.n, 0) - {pending(hc_i.{id})}
 {uncounted_items}

@@ -1,5 +1,5 @@
--- What reconcile reads and writes. Each page of ids is a list, because tables may sort ids by
--- different collations, while all compare them alike.
+-- The statements of reconcile. Each page of ids is a list, because tables may sort ids by different
+-- collations, while all compare them alike.
 
 -- name: page
 -- The ids of a page, ?1 and up. The tables' ids may be of different widths.
@@ -9,8 +9,8 @@
 
 -- name: look
 -- Everything that the tables know of a page of items, as AuditedItem has it, in the order of the
--- ids. Each part has one row for an item and 0 in the columns of the others; so each of the sums
--- around them is a number that one table has, and is no new one. Locks nothing.
+-- ids. Each part of the union has one row for an item, with 0 in the columns of the other parts. So
+-- each outer sum is the number of one part, and cannot overflow. Locks nothing.
 SELECT {spelling}, SUM(hc_there), SUM(hc_stored), SUM(hc_cells), SUM(hc_opening), SUM(hc_pending),
     SUM(hc_rows), SUM(hc_votes), SUM(hc_live)
 FROM (
@@ -45,7 +45,7 @@ WHERE {vote_item} IN ({page})
 GROUP BY {vote_item}
 
 -- name: spelling
--- The id as the item's row spells it: to a column that ignores case the others may have another
+-- The id as the item's row spells it: in a column that ignores case, other tables may have another
 -- spelling. PostgreSQL has no MAX of UUIDs.
 --if text_items
 COALESCE(MAX(CASE WHEN hc_there = 1 THEN hc_id END), MIN(hc_id))

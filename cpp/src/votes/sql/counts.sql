@@ -8,7 +8,7 @@
 INSERT INTO {item} ({id}) VALUES (?1) {or_nothing({id})}
 
 -- name: add_items
--- Makes those of many items that do not exist.
+-- Inserts those of many items that do not exist.
 INSERT INTO {item} ({id})
 VALUES
 --each ,
@@ -17,7 +17,7 @@ VALUES
 {or_nothing({id})}
 
 -- name: existing_items
--- Those of many items that exist. Locks nothing.
+-- Of many items, the ids that exist. Locks nothing.
 SELECT {id}
 FROM {item}
 WHERE {id} IN (
@@ -27,8 +27,8 @@ WHERE {id} IN (
 )
 
 -- name: lock_item
--- The row of item ?1 is the transaction's until its end. Whoever votes for the item only needs
--- its key to stay.
+-- Locks the row of item ?1 until the transaction ends. Voters for the item are not blocked: they
+-- need only its key to stay.
 SELECT {id} FROM {item} WHERE {id} = ?1 {for_no_key_update}
 
 -- name: keep_item
@@ -76,7 +76,7 @@ SET {count} = (SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = ?1)
 WHERE {id} = ?1
 
 -- name: fold_lagging
--- The same for every item that lags.
+-- Updates the count of every item that lags.
 UPDATE {item} AS i
 SET {count} = c.total
 FROM {cell_totals} AS c
@@ -98,7 +98,7 @@ SELECT COUNT(*), COUNT(DISTINCT item),
 FROM {journal}
 
 -- name: look
--- 1 if triggers append what others write to the votes; 1 if the journal has a row; and the
+-- 1 if triggers append outside writes to the votes; 1 if the journal has a row; and the
 -- microseconds since the last fold began. Reads one row of the journal at most.
 SELECT
     CASE

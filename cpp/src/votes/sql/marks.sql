@@ -14,12 +14,12 @@ SELECT value FROM {meta} WHERE name = 'counted_by'
 SELECT value FROM {meta} WHERE name = 'folded_at'
 
 -- name: hold_route
--- How votes get to the tables, which nobody changes in this transaction.
+-- The vote route. The shared lock keeps it until the transaction ends.
 {read_route}
 {for_share}
 
 -- name: reconcile_alone
--- Waits for others who reconcile or fold. Voters neither read nor write this mark.
+-- Waits for other reconciles and folds. Voters neither read nor write this mark.
 SELECT value FROM {meta} WHERE name = 'schema' {for_update}
 
 -- name: write_marks
@@ -31,7 +31,7 @@ VALUES ('counted_in', {place}), ('counted_by', {strategy}), ('vote_route', {rout
 value = {excluded(value)}
 
 -- name: write_outside
--- Writes the form of the triggers that count what others write, or takes it away.
+-- Writes the form of the triggers that count outside writes.
 {set_mark('outside_writes', {form})};
 -- name: remove_outside
 DELETE FROM {meta} WHERE name = 'outside_writes';
@@ -58,7 +58,7 @@ SELECT name, value FROM {meta} WHERE name = 'stream_floor' {for_update}
 SELECT name, value FROM {meta} WHERE name = 'stream_fence' {for_update}
 
 -- name: hold_fence
--- The fence, which nobody raises in this transaction.
+-- The fence. The shared lock keeps it until the transaction ends.
 SELECT value FROM {meta} WHERE name = 'stream_fence' {for_share}
 
 -- name: highest_version
@@ -77,7 +77,7 @@ VALUES ('stream_id', ?1), ('stream_floor', ?2), ('stream_life', '0'), ('stream_o
 UPDATE {meta} SET value = ?2 WHERE name = ?1
 
 -- name: read_stream_names
--- The id of the streams, then those of former ones.
+-- The id of the streams, then the former ids.
 SELECT value FROM {meta} WHERE name IN ('stream_id', 'stream_names') ORDER BY name
 
 -- name: forget_streams
@@ -93,7 +93,7 @@ WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', 'strea
 -- The name under which copies of these counts stand in a cache.
 SELECT value FROM {meta} WHERE name = 'copies_id'
 -- name: write_copies_id
--- Sets it to ?1 if there is none.
+-- Sets copies_id to ?1 if it has no value.
 {set_mark_once('copies_id', ?1)}
 
 -- == Heartbeats for replicas ==
@@ -107,7 +107,7 @@ SELECT value, {is_standby}, {server_identity} FROM {meta} WHERE name = 'heartbea
 SELECT {now_microseconds}, {mark('heartbeat')}, {server_identity}
 
 -- name: beat
--- Writes the heartbeat ?1; the first one if there is none.
+-- Updates the heartbeat to ?1; first_beat inserts the first one.
 UPDATE {meta} SET value = ?1 WHERE name = 'heartbeat'
 -- name: first_beat
 {set_mark_once('heartbeat', ?1)}

@@ -25,7 +25,7 @@ COALESCE({1}.{count}, 0)
 --end
 
 -- name: sum
--- The sum of the expression {1} over the rows of table {2} for which {3} is true, 0 for none.
+-- The sum of the expression {1} over the rows of table {2} for which {3} is true; 0 without rows.
 (SELECT COALESCE(SUM({1}), 0) FROM {2} WHERE {3})
 
 -- name: cells
@@ -37,8 +37,8 @@ COALESCE({1}.{count}, 0)
 {sum(n, {cell}, slot = {opening_slot} AND item = {1})}
 
 -- name: owed
--- What the item {1} must count: the sum of its votes in both vote tables, and its opening
--- balance. owed_in sums what {2} makes of each number.
+-- The count that item {1} must have: the sum of its votes in both vote tables, and its opening
+-- balance. owed_in sums the expression that {2} makes of each number.
 ({owed_in({1}, )})
 -- name: owed_in
 {sum({value} {2}, {vote}, {vote_item} = {1})}
@@ -77,13 +77,13 @@ VALUES
 --end
 
 -- name: votes_with_user
--- Votes of users, of whichever table. Rows of an application's own table that are nobody's have
--- no key to be found by.
+-- The condition for votes of users, in either vote table. Rows without a user in an application's
+-- own table have no key.
 {vote_item} IS NOT NULL AND {vote_user} IS NOT NULL
 
 -- name: votes_without_user
--- Which votes for item ?1 have the value ?2 and no user. A table of the application's own may
--- have such; nothing tells one from another.
+-- The condition for votes for item ?1 of value ?2 without a user. Only a table of the application's
+-- own has such votes, and those of one value are alike.
 {vote_item} = ?1 AND {value} = ?2 AND {vote_user} IS NULL
 
 -- name: state_columns

@@ -18,8 +18,8 @@ SELECT {2}, {cells({1})}, {mark('counted_in')}, 0
 --end
 
 -- name: grouped_counts
--- The id, the count, the place and the number of journal rows of those of the items ?1 and up
--- that have any. The row without an id is there for the place, if nothing counts for any of them.
+-- The id, the count, the place and the number of journal rows of the items among ?1 and up that
+-- have any. A row without an id returns the place if no item has a count.
 SELECT hc_id, SUM(hc_n), {mark('counted_in')}, SUM(hc_rows)
 FROM (
 --if in_item
@@ -57,16 +57,15 @@ GROUP BY hc_id
 SELECT {value} FROM {vote} WHERE {vote_item} = {1} AND {vote_user} = {2}
 
 -- name: lock_vote
--- Value, old value and version of the vote of user ?2 for item ?1, locked. Returns nothing if there
--- is none.
+-- Value, old value and version of the vote of user ?2 for item ?1, locked. No row without a vote.
 SELECT {value}, {previous}, {version}
 FROM {vote}
 WHERE {vote_item} = {item_id(?1)} AND {vote_user} = {user_id(?2)}
 {for_update}
 
 -- name: votes_of_user
--- The votes of user ?1 for the items ?2 and up, as the columns of one row: the database finds an
--- id's row, whatever its collation takes for equal, and the answers are in order.
+-- The votes of user ?1 for the items ?2 and up, as the columns of one row. The database finds an
+-- id's row by its own collation, and the answers are in order.
 SELECT
 --each ,
 (SELECT {value} FROM {vote} WHERE {vote_item} = ?2 AND {vote_user} = ?1)
@@ -91,7 +90,7 @@ LIMIT ?2
 --end
 
 -- name: tally
--- Of item ?1: the votes above 0, those below, and the sum.
+-- Of item ?1: the number of votes above 0, the number below 0, and the sum.
 SELECT COALESCE(SUM(CASE WHEN val > 0 THEN 1 ELSE 0 END), 0),
     COALESCE(SUM(CASE WHEN val < 0 THEN 1 ELSE 0 END), 0),
     COALESCE(SUM(val), 0)
@@ -102,8 +101,8 @@ FROM (
 ) AS hc_v
 
 -- name: top
--- The ?1 items with the highest counts. Both columns descend, as an index over both is read
--- backwards. A count that is NULL is none, and would come first on PostgreSQL.
+-- The ?1 items with the highest counts. Both columns descend, because an index over both is read
+-- backwards. A count of NULL is excluded; it would come first on PostgreSQL.
 SELECT {id}
 FROM {item}
 WHERE {count} IS NOT NULL

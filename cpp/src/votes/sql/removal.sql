@@ -3,8 +3,8 @@
 -- and then locked by their keys in the order of the keys.
 
 -- name: of_ids
--- Rows whose {1} is one of a page's ids, which are ?4 and up. ?2 and ?3 are the first and the
--- last id. Without that range MariaDB may read, and lock, whatever another index has for ?1: all
+-- Rows whose {1} is one of a page's ids, which are ?4 and up. ?2 and ?3 are the first and the last
+-- id. Without that range MariaDB may read, and lock, all rows that another index has for ?1: all
 -- votes of a user, or for an item.
 {1} BETWEEN ?2 AND ?3 AND {1} IN (
 --each ,
@@ -13,14 +13,14 @@
 )
 
 -- name: delete_votes
--- An INSERT or DELETE of ours on a vote table.
+-- Begins an INSERT or DELETE of ours on a vote table.
 {own_write}
 DELETE FROM {vote}
 
 -- == Of a user ==
 
 -- name: user_index
--- The index that leads to a user's votes, for somebody to create by hand.
+-- The index by which a user's votes are found; the operator may create it by hand.
 CREATE INDEX {user_index} ON {vote} ({vote_user}, {vote_item})
 
 -- name: first_items
@@ -32,7 +32,7 @@ ORDER BY {vote_item}
 LIMIT ?2
 
 -- name: next_items
--- The same behind item ?2, at most ?3.
+-- Up to ?3 items of user ?1 that follow item ?2.
 SELECT {vote_item}
 FROM {vote}
 WHERE {vote_user} = {user_id(?1)} AND {vote_item} > ?2
@@ -54,9 +54,9 @@ ORDER BY {vote_item}
 WHERE {vote_user} = ?1 AND {of_ids({vote_item})}
 
 -- name: lock_items
--- Locks the rows of a page of items, ?3 and up, against those who count in them, in the order of
--- their ids. ?1 and ?2 are the first and the last. An item's id was found among the votes: the
--- item table's ids may be narrower.
+-- Locks the rows of a page of items, ?3 and up, against transactions that update their counts, in
+-- the order of their ids. ?1 and ?2 are the first and the last. An item's id was found among the
+-- votes: the item table's ids may be narrower.
 SELECT {id}
 FROM {item}
 WHERE {id} BETWEEN {item_id(?1)} AND {item_id(?2)} AND {id} IN (
@@ -128,16 +128,16 @@ SELECT 1 FROM {anonymous_vote} WHERE {vote_item} = {item_id(?1)}
 LIMIT 1
 
 -- name: sum_of_item
--- What item ?1 must count.
+-- The count that item ?1 must have.
 SELECT {owed({item_id(?1)})}
 
 -- name: hold_item
--- Keeps others from changing the row of item ?1 until the transaction ends; they may vote for it.
--- Returns a row if the item has one.
+-- Blocks changes of the row of item ?1 by other transactions until this one ends, but not votes for
+-- the item. Returns a row if the item has one.
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_no_key_update}
 
 -- name: take_item
--- Keeps others from voting for item ?1 as well.
+-- Blocks votes for item ?1 as well.
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_update}
 
 -- name: next_ver
@@ -147,13 +147,13 @@ FROM {cell}
 WHERE item = ?1
 
 -- name: delete_journal
--- What is counted for item ?1 but its votes.
+-- The next statements delete all counts of item ?1, but not its votes.
 DELETE FROM {journal} WHERE item = ?1
 -- name: delete_cells
 DELETE FROM {cell} WHERE item = ?1
 
 -- name: clear_count
--- The own count of item ?1 when nobody may vote for it, and when votes may have come.
+-- Sets the item's own count: clear_count if votes are blocked, recount_item if votes may have come.
 UPDATE {item} SET {count} = 0 WHERE {id} = ?1
 -- name: recount_item
 UPDATE {item} SET {count} = {owed({item}.{id})} WHERE {id} = ?1
@@ -205,8 +205,8 @@ ORDER BY hc_s.item, hc_s.voter
 {vote_item}, {vote_user}
 
 -- name: lock_retracted
--- Locks those of the retracted votes with the keys (?2, ?3) and so on that are still older than
--- ?1, in the order of the keys.
+-- Locks the retracted votes with the keys (?2, ?3) and so on that are still older than ?1, in the
+-- order of the keys.
 SELECT 1
 FROM {vote}
 WHERE {retracted({value}, {version})} AND (

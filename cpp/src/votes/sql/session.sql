@@ -46,9 +46,9 @@ VALUES (?1)
 --end
 
 -- name: lock_item
--- Locks item ?1 against those who would wait for us, or we for them. Or, if nothing else refuses
--- a vote for an item that does not exist, makes sure that it exists: SQLite checks foreign keys
--- only if its connection was told to. Returns a row if it does.
+-- Locks item ?1 against transactions that would deadlock with this one. Or, if no foreign key
+-- refuses a vote for an item that does not exist, makes sure that it exists: SQLite checks foreign
+-- keys only if its connection was told to. Returns a row if the item exists.
 SELECT 1
 FROM {item}
 WHERE {id} = ?1
@@ -74,8 +74,8 @@ RETURNING {previous}, {value}
 INSERT INTO {vote} ({vote_item}, {vote_user}, {value}, {previous}, {version})
 
 -- name: upsert
--- The row keeps what it was. MySQL's assignments go from left to right: what decides comes after
--- what it decides about.
+-- The row keeps its old value. MySQL evaluates assignments from left to right, so a column on which
+-- others depend is assigned after them.
 {or_update({vote_item}, {vote_user})}
 {previous} = {vote}.{value},
 {value} = CASE WHEN {applies} THEN {excluded({value})} ELSE {vote}.{value} END,
@@ -89,11 +89,10 @@ END
 )
 
 -- name: write_and_note
--- The vote and its journal row in one statement. Whoever moves the counts waits for every
--- transaction that has written votes, and a statement that waited for him reads its snapshot
--- after his commit. So the mark needs no lock, except at levels whose snapshot is the
--- transaction's. Returns the value before and after; no row if votes get to the tables in another
--- way.
+-- The vote and its journal row in one statement. A transaction that moves the counts waits for
+-- every transaction that has written votes, and a statement that waited for it reads its snapshot
+-- after its commit. So the mark needs no lock, except at isolation levels whose snapshot is the
+-- transaction's. Returns the value before and after; no row if the tables have another vote route.
 WITH hc_own AS (SELECT 1), w AS (
     {insert_vote}
     SELECT {typed(?1, {item_parameter})}, {typed(?2, {user_parameter})}, {typed(?3, bigint)}, 0,
@@ -109,9 +108,9 @@ WITH hc_own AS (SELECT 1), w AS (
 SELECT prev, val FROM w
 
 -- name: read_vote
--- Reads what write_vote wrote, without RETURNING. The upsert has locked the row already; reading
--- it with a lock reads it as it is. A plain read under REPEATABLE READ would return the row of
--- the transaction's snapshot, unless the upsert has changed it.
+-- Reads the row that write_vote wrote, without RETURNING. The upsert has locked the row already,
+-- and a locking read returns its present state. A plain read under REPEATABLE READ would return the
+-- row of the transaction's snapshot, unless the upsert has changed it.
 SELECT {previous}, {value}
 FROM {vote}
 WHERE {vote_item} = ?1 AND {vote_user} = ?2
@@ -133,7 +132,7 @@ UPDATE {cell}
 SET n = {checked_sum(n, {difference})}, ver = ver + 1
 WHERE item = ?2 AND slot = ?3
 -- name: insert_cell
--- The same, and makes the cell if it is not there.
+-- Adds to the cell as above, and creates it if it does not exist.
 INSERT INTO {cell} (item, slot, n, ver)
 VALUES (?2, ?3, {difference}, 1)
 {or_update(item, slot)}

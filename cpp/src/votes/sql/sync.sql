@@ -1,6 +1,5 @@
--- What strategy cached keeps in SQL of the counts that live in a cache:
--- votes/cache/sync_table.hpp says what each column means. Locks are taken in the order item,
--- vote_sync.
+-- The state that strategy cached keeps in SQL of the counts in a cache: votes/cache/sync_table.hpp
+-- describes the columns. Locks are taken in the order item, vote_sync.
 
 -- name: schema
 -- The tables. {item_type} is the type of the item table's ids.
@@ -21,33 +20,33 @@ CREATE TABLE IF NOT EXISTS {recount} (
 -- == The state of an item ==
 
 -- name: share_item
--- Keeps the row of item ?1 as it is, shared with others who ask for the same.
+-- Keeps the row of item ?1 as it is, with a shared lock.
 SELECT 1 FROM {item} WHERE {id} = ?1 {for_share}
 
 -- name: lock_item
--- Keeps the row of item ?1 for this transaction. Not FOR UPDATE on PostgreSQL, which also waits
--- for those who have inserted a vote: two of them would wait for each other.
+-- Locks the row of item ?1. Not FOR UPDATE on PostgreSQL, which also waits for transactions that
+-- have inserted a vote: two of them would wait for each other.
 SELECT 1 FROM {item} WHERE {id} = ?1 {for_no_key_update}
 
 -- name: lock_marks
--- Keeps what vote_sync has of item ?1 for this transaction.
+-- Locks the row of item ?1 in vote_sync.
 SELECT 1 FROM {sync} WHERE item = ?1 {for_no_key_update}
 
 -- name: read_state
--- The state of item ?1, as SyncState has it; no row if the item has none. Locks nothing.
+-- The state of item ?1, as SyncState has it; no row if the item does not exist. Locks nothing.
 SELECT {state_columns}
 FROM {state_tables}
 WHERE hc_i.{id} = ?1
 
 -- name: stored
--- The number {2}, the id, the own count and the epoch of item {1}; no row if it has none.
+-- The number {2}, the id, the own count and the epoch of item {1}; no row if it does not exist.
 SELECT {2}, hc_i.{id}, {own_count(hc_i)}, COALESCE(hc_s.epoch, 0)
 FROM {state_tables}
 WHERE hc_i.{id} = {1}
 
 -- name: sum_of_item
--- What item ?1 must count; the same with the number {2} before it. Without sums in decimals a
--- part of the sum may leave 64 bits although the whole does not. So the upper and the lower
+-- The count that item ?1 must have; numbered_sum has the number {2} before it. Without sums in
+-- decimals a partial sum may exceed 64 bits although the total does not. So the upper and the lower
 -- halves of the numbers are summed apart.
 SELECT {whole_sum(?1)}
 -- name: numbered_sum
@@ -67,7 +66,7 @@ VALUES (?1, 1)
 wide = 1
 
 -- name: set_wide_openings
--- The same for all items whose opening balance is beyond 32 bits.
+-- Sets `wide` of all items whose opening balance is beyond 32 bits.
 INSERT INTO {sync} (item, wide)
 SELECT item, 1
 FROM {cell}
@@ -96,8 +95,8 @@ UPDATE {sync} SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1
 -- == Recounts ==
 
 -- name: new_epoch
--- Begins an epoch for each item, above its own and not below the given one. The gen goes up as
--- well: saves of what was counted before are void.
+-- Begins an epoch for each item, above its own and not below the given one. The gen is raised as
+-- well, which voids saves of earlier counts.
 INSERT INTO {sync} (item, epoch, gen)
 VALUES
 --each ,
@@ -125,7 +124,7 @@ ORDER BY r.item
 LIMIT ?1
 
 -- name: settle
--- Forgets requests, but those that were asked again since they were read.
+-- Deletes requests, except those that were made again since they were read.
 DELETE FROM {recount}
 WHERE
 --each OR
@@ -145,7 +144,7 @@ DELETE FROM {recount}
 -- The place of the counts and the name under which these tables count in a cache.
 SELECT name, value FROM {meta} WHERE name IN ('counted_in', 'cache_id')
 -- name: hold_marks
--- The same, and nobody changes them until this transaction ends.
+-- The marks, with a shared lock until the transaction ends.
 {read_marks}
 {for_share}
 -- name: write_id

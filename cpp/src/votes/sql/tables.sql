@@ -1,7 +1,7 @@
--- The tables and views. Each statement does nothing if what it makes is there.
+-- The tables and views. Each statement does nothing if its table or view exists.
 
 -- name: item_table
--- The application's items, if it has none.
+-- The item table, if the application has none.
 CREATE TABLE IF NOT EXISTS {item} (
     {id} {item_type} NOT NULL PRIMARY KEY
 --if has_count
@@ -46,15 +46,15 @@ VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')
 {or_nothing(name)};
 
 -- name: live_view
--- The votes that count, those without a user with NULL in its place.
+-- The votes that count; a vote without a user has NULL as its user.
 {create_view} {live} AS
 SELECT {vote_item}, {vote_user}, {value} FROM {vote} WHERE {value} <> 0
 UNION ALL
 SELECT {vote_item}, NULL, {value} FROM {anonymous_vote};
 
 -- name: count_view
--- The exact counts. Right whatever the mark says, so that it stays right through a change of
--- strategy. Without a column for the count the mark has never named it here.
+-- The exact counts. The view reads the mark, so that it stays right through a change of strategy.
+-- Without a column for the count, the mark has never named that column.
 {create_view} {count_view} AS
 SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
 --if is_server
@@ -72,8 +72,8 @@ SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
 FROM {item} AS hc_i;
 
 -- name: settle
--- Sets all counts of a place, and the items' own, to what they are to be, while nobody votes or
--- folds. Not TRUNCATE: it empties the table for snapshots that are older, a dump's.
+-- Sets all counts of a place, and the items' own, from the votes, while votes and folds are
+-- blocked. Not TRUNCATE: older snapshots, such as a dump's, would see an empty table.
 --if is_server
 DELETE FROM {journal};
 --end

@@ -1,5 +1,5 @@
-// What a dialect has for tables that are the application's own and exist: how to read what they are,
-// and the statements that add what they lack while the application goes on.
+// How a dialect reads tables that the application has created, and the statements that add missing
+// columns and keys while the application goes on writing.
 //
 // Each dialect defines one, in dialects/NAME/adopter.cpp. Stateless, thread-safe. Statements end in
 // ";\n"; names come quoted as they stand in SQL.
@@ -36,7 +36,8 @@ class Adopter {
     /// Whether names of columns that differ by case alone are one.
     virtual bool folds_names() const { return false; }
 
-    /// What comes first, for a client whose session is not this one.
+    /// The first statements of a script for the database's own client, whose session has default
+    /// settings.
     virtual Result<std::string> begin_altering(sql::Connection& connection) const {
         (void)connection;
         return std::string{};
@@ -49,7 +50,7 @@ class Adopter {
         (void)votes;
         return {};
     }
-    /// The same of the reference to the items.
+    /// Why the reference to the items cannot be added, in the same words; or empty.
     virtual std::string cannot_add_reference(const FoundTable& items, const FoundColumn& id,
                                              const FoundTable& votes,
                                              const FoundColumn& item) const {
@@ -87,11 +88,11 @@ class Adopter {
         (void)unchecked;
         return {};
     }
-    /// Begins a transaction whose statements see what was committed before each.
+    /// Begins a transaction in which each statement sees what was committed before it.
     virtual std::string begin() const = 0;
-    /// The counts of tables that nobody has counted, from the votes to the journal, and the marks:
-    /// `openings` (which may be empty), `rows` and `marks` are INSERTs that do nothing if the marks are
-    /// there. Keeps no voter waiting. Servers only.
+    /// Counts the votes of tables that hotcount has not counted before into the journal, and writes
+    /// the marks. `openings` (may be empty), `rows` and `marks` are INSERTs that do nothing if the
+    /// marks exist. Blocks no voter. Servers only.
     virtual std::string fill_journal(const VoteNames& names, const std::string& openings,
                                      const std::string& rows, const std::string& marks) const {
         (void)names;
@@ -100,7 +101,7 @@ class Adopter {
         (void)marks;
         return {};
     }
-    /// The text for the dialect's own client, whose session nobody has set up.
+    /// The text for the dialect's own client, whose session has default settings.
     virtual std::string for_client(const std::string& text) const { return text; }
 };
 

@@ -215,7 +215,7 @@ Result<void> Adoption::check_keys() const {
     const auto sets_apart = [&](const std::string& name) {
         const FoundColumn* const column = votes_.find(name);
         if (column == nullptr || has_column_of_ours(name)) return false;
-        // What fills it is not known, and may well be made of item and user.
+        // The expression that fills the column is not known, and may be made of item and user.
         if (column->fills_apart || column->generated) return true;
         return column->kind == FoundColumn::Kind::uuid && !column->fills_itself;
     };
@@ -269,7 +269,7 @@ Result<void> Adoption::check_references() const {
 Result<void> Adoption::check_ours(sql::Connection& connection) const {
     struct Ours {
         const char* suffix;
-        std::vector<std::string> columns;  // None: a view.
+        std::vector<std::string> columns;  // Empty: a view.
     };
     const std::array tables{Ours{"_anonymous", {options_.vote_item, "op_id", options_.vote_value}},
                             Ours{"_cell", {"item", "slot", "n", "ver"}},
@@ -297,7 +297,7 @@ Result<void> Adoption::check_ours(sql::Connection& connection) const {
     return {};
 }
 
-// What only the rows can tell.
+// The checks that need the rows.
 Result<void> Adoption::check_rows(sql::Connection& connection) const {
     if (!votes_.is_table) return {};
     const std::string& table = options_.vote_table;
@@ -361,9 +361,9 @@ bool Adoption::lacks_key() const {
     return votes_.is_table && !votes_.has_key({options_.vote_item, options_.vote_user});
 }
 
-// With types and defaults: a row that is there is a vote of 1, and so is one that the application
-// inserts without hotcount. A user that the table never had is NULL in its rows: those are counted,
-// and are nobody's.
+// With types and defaults: an existing row is a vote of 1, and so is a row that the application
+// inserts without hotcount. If the table had no user column, the user is NULL in its rows: they are
+// counted as votes without a user.
 std::vector<std::string> Adoption::missing_columns() const {
     std::vector<std::string> columns;
     if (!votes_.is_table) return columns;

@@ -1,4 +1,4 @@
-// The application's own tables: what votes need of them, what they lack, and what cannot be mended.
+// Adoption of the application's own tables: what they lack for votes, and what makes them unusable.
 //
 // Nothing here changes a table. create_tables() makes tables that are missing and never alters one;
 // migration() prints the statements that do.
@@ -17,24 +17,25 @@ namespace hotcount {
 
 class VoteDialect;
 
-/// A config error about a table that exists: `what`, and that nothing was changed.
+/// A config error about an existing table: `what`, and that nothing was changed.
 Error refuse_table(const std::string& what);
 
 class Adoption {
   public:
     Adoption(const VotesOptions& options, const VoteDialect& dialect);
 
-    /// Reads what both tables are.
+    /// Reads the definitions of both tables.
     Result<void> read(sql::Connection& connection);
-    /// The same. A config error, which names table and column and says what to do, if one has what
-    /// no added column or key mends.
+    /// As read(). A config error, which names table and column and the remedy, if a table has a
+    /// fault that no added column or key mends.
     Result<void> look(sql::Connection& connection);
     /// A config error if this role does not see all rows, or the rows are in no transaction.
     Result<void> check_fit() const;
 
-    /// What tables that exist lack, for a message; empty if votes can be stored there.
+    /// What existing tables lack, for a message; empty if votes can be stored there.
     std::string lacking() const;
-    /// The statements that add it, and what else makes it quick and sound; empty if nothing.
+    /// The statements that add it, and further ones for speed and integrity; empty if none is
+    /// needed.
     std::string alterations() const;
     /// The vote table's reference to the items, if it is missing and can be added.
     std::string reference() const;

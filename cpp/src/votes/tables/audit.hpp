@@ -1,5 +1,5 @@
-// What reconcile reads and writes: items, their counts in every place and their votes, a page in one
-// statement.
+// The statements of reconcile: they read and write items, their counts in every place, and their
+// votes, a page in one statement.
 //
 // The functions run inside the caller's transaction. A page is a list of ids, because tables may sort
 // ids by different collations, while all compare them alike. Thread-safe.
@@ -18,7 +18,7 @@
 
 namespace hotcount {
 
-/// What one statement saw of an item.
+/// The numbers of an item, from one statement.
 struct AuditedItem {
     sql::Id item;
     bool exists;           ///< It has a row.
@@ -51,13 +51,13 @@ class Audit {
     Result<std::vector<sql::Id>> items(sql::Connection& connection,
                                        const std::optional<sql::Id>& after, std::size_t most) const;
 
-    /// Where ids may be left of items whose rows are gone: kTables of them.
+    /// The tables that may have ids of deleted items: kTables of them.
     static constexpr std::size_t kTables = 4;
     struct Slice {
         std::vector<sql::Id> orphans;
-        std::optional<sql::Id> last;  ///< Where the next one begins; none after the last one.
+        std::optional<sql::Id> last;  ///< The next slice begins behind it; nullopt: no more rows.
     };
-    /// Of the next ids of that table, those that are no item's.
+    /// Among the next ids of that table, the ids without an item.
     Result<Slice> left_behind(sql::Connection& connection, std::size_t table,
                               const std::optional<sql::Id>& after, std::size_t most) const;
 

@@ -1,5 +1,5 @@
-// Statements over many rows or items, in as few texts as that takes: a connection keeps each one
-// prepared. Thread-safe.
+// Statements over many rows or items, with as few different texts as possible, because a connection
+// keeps each text prepared. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -36,12 +36,12 @@ class BulkStatement {
         if (left <= kExact) return left;
         return std::min(kMost, std::size_t{1} << (std::bit_width(left) - 1));
     }
-    /// The same if rows may be repeated, to fill the statement up to padded().
+    /// As portion(), if rows may be repeated to fill the statement up to padded().
     static std::size_t padded_portion(std::size_t left) { return std::min(kMost, left); }
     static std::size_t padded(std::size_t rows) { return std::bit_ceil(rows); }
 
-    /// If a row is one id: runs it over all of them, repeating the last one to fill up. `head`: what
-    /// the head's own placeholders stand for.
+    /// If a row is one id: runs it over all of them, repeating the last one to fill up. `head`:
+    /// values of the head's own placeholders.
     Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
                             const sql::RowVisitor* visit, std::span<const sql::Value> head = {}) {
         while (!ids.empty()) {
@@ -90,7 +90,7 @@ class NumberedReads {
     /// for.
     using Visit = std::function<Result<void>(std::size_t index, const sql::Row& row)>;
 
-    /// The statement of that name is of the item {1}. Its first column is the number {2}, its others
+    /// The statement of that name reads item {1}. Its first column is the number {2}, the others
     /// are the caller's. `sql` has votes/sql/parts.sql.
     NumberedReads(const VotesOptions& options, const VoteDialect& dialect,
                   const sql::Statements& sql, std::string_view name);
@@ -111,10 +111,10 @@ class NewItems {
   public:
     NewItems(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
 
-    /// Makes those of `items` that do not exist. `items` are in order and not repeated, or two that
-    /// make the same ones wait for each other. One statement where the dialect has arrays, else one
-    /// or two for each 512 items. Locks no item that exists, unless it exists as another text that
-    /// the database takes for the same id.
+    /// Inserts the items that do not exist. `items` are sorted and distinct: otherwise two
+    /// transactions that insert the same items could deadlock. One statement where the dialect has
+    /// arrays, else one or two for each 512 items. Locks no existing item, unless it exists as
+    /// another text that the database takes for the same id.
     Result<void> add(sql::Connection& connection, std::span<const sql::Id> items);
 
   private:

@@ -13,7 +13,8 @@ constexpr std::string_view kThroughStreams = "streams, then ";
 }  // namespace
 
 CountPlace count_place(const VotesOptions& options, sql::Dialect dialect) {
-    // With one writer at a time a batch that counts in the item's row waits for nobody.
+    // With one writer at a time, a batch that counts in the item's row waits for no other
+    // transaction.
     const bool one_writer = !vote_dialect(dialect).is_server();
     switch (options.strategy) {
         case VoteStrategy::naive:
@@ -169,7 +170,7 @@ Result<void> bump_cell(sql::Connection& connection, const Layout& layout, const 
                             connection.execute(layout.insert_cell, {id, slot, difference}));
     }
     if (changed == 0) {
-        // Somebody else has made it meanwhile; or it is full.
+        // Another transaction has created the cell meanwhile; or the count would overflow.
         HOTCOUNT_TRY_ASSIGN(changed, connection.execute(layout.bump_cell, {id, slot, difference}));
     }
     if (changed == 0) return count_overflow(item);
@@ -183,7 +184,8 @@ Result<void> bump_item(sql::Connection& connection, const Layout& layout, const 
     };
     HOTCOUNT_TRY_ASSIGN(std::int64_t changed, bump());
     if (changed != 0) return {};
-    // Not there, if a table has no foreign key; or full; or somebody has deleted and made it again.
+    // The item is missing (a table without a foreign key), its count would overflow, or it was
+    // deleted and created again.
     HOTCOUNT_TRY(require_item(connection, layout, item));
     HOTCOUNT_TRY_ASSIGN(changed, bump());
     if (changed != 0) return {};

@@ -23,20 +23,20 @@ enum class CountPlace : std::uint8_t {
     item,     ///< In the item's own row.
     cells,    ///< The sum of the item's cells: on SQLite slotted, and batched where the items have
               ///< no column for counts.
-    journal,  ///< The same and the sum of its journal rows.
+    journal,  ///< The sum of its cells and of its journal rows.
     cache,    ///< In memory or Redis; the sum of the votes is the truth.
 };
 std::string_view to_string(CountPlace place);
 
 CountPlace count_place(const VotesOptions& options, sql::Dialect dialect);
 
-/// How votes get to the tables: the place of their counts, with strategy write_behind through its
-/// streams. It is the mark 'vote_route', which every statement that writes or deletes votes compares:
-/// while votes may wait in streams, nobody writes beside them.
+/// How votes reach the tables: the place of their counts, or with strategy write_behind its
+/// streams. It is the mark 'vote_route', which every statement that writes or deletes votes
+/// compares: while votes may wait in streams, no other route writes.
 std::string vote_route(CountPlace place, VoteStrategy strategy);
 std::string vote_route(const VotesOptions& options, sql::Dialect dialect);
 
-/// What triggers on the vote tables count of our own writes, so that we must not: see
+/// Which of our own writes the triggers on the vote tables count, so that the writer must not: see
 /// OutsideTriggers::ours().
 struct CountedByTriggers {
     bool votes{false}, deletes{false};
@@ -49,13 +49,13 @@ struct CountedByTriggers {
 /// The value that a statement over one mark returns; empty if the mark is missing.
 Result<std::string> read_mark(sql::Connection& connection, const sql::Statement& statement);
 
-/// Whether the tables have a place: create_tables() has finished once, with whatever strategy.
+/// Whether the tables have a place: create_tables() has finished once, with any strategy.
 Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
 
-/// Refuses tables whose counts are in another place or, for those that write votes, whose votes come
-/// another way. Every transaction asks, because another process may switch the strategy while this
-/// one runs. `hold_route`: the mark stays as it is until the transaction ends; voters need that,
-/// unless the dialect's lock_all() waits for them by itself.
+/// Refuses tables whose counts are in another place or, when votes are written, tables of another
+/// route. Every transaction checks, because another process may switch the strategy while this one
+/// runs. `hold_route` keeps the mark until the transaction ends; voters need that, unless the
+/// dialect's lock_all() waits for them by itself.
 enum class PlaceCheck : std::uint8_t { counts, route, hold_route };
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, PlaceCheck check = PlaceCheck::counts);
@@ -67,7 +67,7 @@ Error removed_format(const VotesOptions& options, std::string_view place);
 /// The error of check_place(). `found`: a place or a route.
 Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect);
 
-/// Names create_tables() in an error that says that a table is missing.
+/// Adds a hint at create_tables() to the error of a missing table.
 Error explain_missing_table(Error error);
 
 // -- the counts ---------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ Error explain_missing_table(Error error);
 Result<void> ensure_item(sql::Connection& connection, const Layout& layout, MissingItem missing,
                          const sql::Id& item);
 
-/// An error if the item has no row: cells would take its votes all the same.
+/// An error if the item has no row: cells would accept its votes.
 Result<void> require_item(sql::Connection& connection, const Layout& layout, const sql::Id& item);
 
 /// Adds to one cell; an overflow error if the count would leave 64 bits.

@@ -1,4 +1,4 @@
-// Reads what items count, as the place of the counts has it: exact, of one snapshot.
+// Reads the counts of items from the place of the counts: exact, from one snapshot.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace hotcount {
 /// being SQL for its id.
 std::string select_count(const VoteNames& names, const sql::Grammar& grammar, CountPlace place,
                          const std::string& item, const std::string& number);
-/// The same of each of many items, for BulkStatement.
+/// The count of each of many items, for BulkStatement.
 std::string select_counts(const VoteNames& names, const sql::Grammar& grammar, CountPlace place);
 
 /// Thread-safe. Not for strategy cached, whose place is no table.
@@ -30,7 +30,7 @@ class CountReader {
     /// a single statement is a transaction of its own, several share one. `summed`: journal rows that it took.
     Result<std::vector<std::int64_t>> read(sql::Database& database, std::span<const sql::Id> items,
                                            Deadline deadline, std::size_t& summed);
-    /// The same in the transaction that is open, which reads one snapshot.
+    /// As read(), in the caller's open transaction, which reads one snapshot.
     Result<std::vector<std::int64_t>> read_in(sql::Connection& connection,
                                               std::span<const sql::Id> items, std::size_t& summed);
 
@@ -40,8 +40,8 @@ class CountReader {
     bool takes_one_statement(std::size_t items) const;
     Result<std::vector<std::int64_t>> read(const Run& run_one, std::span<const sql::Id> items,
                                            std::size_t& summed);
-    /// The counts of one portion of items; none if the database spells one of the ids
-    /// in another way.
+    /// The counts of one portion of items; nullopt if the database spells one of the ids in another
+    /// way.
     Result<std::optional<std::vector<std::int64_t>>> read_grouped(const Run& run_one,
                                                                   std::span<const sql::Id> items,
                                                                   std::size_t& summed);
@@ -52,7 +52,7 @@ class CountReader {
     const VoteDialect& dialect_;
     const std::string_view place_;
     std::optional<sql::Statement> of_array_;  ///< items -> number, count, place.
-    BulkStatement of_each_;                   ///< The same of an item each.
+    BulkStatement of_each_;                   ///< The same for each of many items.
     BulkStatement grouped_;  ///< items -> id, count, place, journal rows of those that have any.
     /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
     /// reads there would make the application's own fail.

@@ -1,7 +1,7 @@
-// What a table is that exists already: its columns, keys and triggers, as the database tells them.
+// The definition of an existing table: its columns, keys and triggers.
 //
-// Each dialect reads them from its own catalogue (Adopter::find). Adoption compares them with what
-// votes need.
+// Each dialect reads it from its own catalogue (Adopter::find). Adoption compares it with the
+// requirements of votes.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@ namespace hotcount {
 struct FoundColumn {
     enum class Kind : std::uint8_t { integer, text, uuid, time, other };
     std::string name;
-    std::string type;  ///< As the database writes it.
+    std::string type;  ///< As the database spells it.
     Kind kind{Kind::other};
     bool may_be_null{true};
-    /// A row gets a value without an INSERT naming one, and be it NULL.
+    /// A row gets a value, perhaps NULL, if an INSERT does not name the column.
     bool fills_itself{true};
     bool generated{false};  ///< No INSERT may name it.
-    /// What it gets by itself no other row has: a number, a UUID, or NULL.
+    /// That value differs in each row, or is NULL: a number, a UUID.
     bool fills_apart{false};
-    /// The collation of a text if it is none that all texts compare with. Two columns that are
-    /// compared have the same.
+    /// The collation of a text, unless texts of it compare with all others. Two compared columns
+    /// must have the same one.
     std::string collation{};
 };
 
@@ -43,12 +43,13 @@ struct FoundTable {
     bool is_partitioned{false};
     /// Why no vote can be counted over its rows, in words that follow the table's name; or empty.
     std::string unfit{};
-    /// Why no column can be added while others write, in the same words; or empty.
+    /// Why no column can be added while other sessions write, in the same words; or empty.
     std::string fixed{};
     std::vector<FoundColumn> columns{};
-    /// Of unique keys that hold for all rows at each statement's end; each in the key's order.
+    /// The columns of unique keys over all rows, checked at each statement's end; in the key's
+    /// order.
     std::vector<std::vector<std::string>> keys{};
-    /// Unique keys over a part of a column, whose name is then "".
+    /// Unique keys over a prefix of a column; that column's name is "" here.
     std::vector<std::vector<std::string>> part_keys{};
     /// The first column of each index.
     std::vector<std::string> indexed{};
@@ -56,7 +57,8 @@ struct FoundTable {
     std::vector<std::string> unfinished{};
     /// The columns that refer to the item table's key by a foreign key of their own.
     std::vector<std::string> refers{};
-    /// Of one that is there and whose rows are not checked yet: the column, and the key's name.
+    /// Foreign keys to the item table whose rows have not been checked: the column, and the key's
+    /// name.
     std::vector<std::pair<std::string, std::string>> unchecked{};
     /// Triggers or checks, which may refuse a vote or write another one.
     bool has_rules{false};

@@ -20,9 +20,9 @@ struct JoinedReads::Group {
     std::unordered_map<sql::Id, std::size_t> places{};
     std::vector<Waiter*> waiters{};
     unsigned joined{0};
-    bool sent{false};    // Nobody joins it any more.
+    bool sent{false};    // No caller can join it any more.
     bool shared{false};  // By several when it was sent.
-    Signal called{};     // The read is over, or somebody has the turn.
+    Signal called{};     // The read is over, or this caller has the turn.
     std::atomic<bool> over{false};
     Counts counts{std::vector<std::int64_t>{}};
 };
@@ -73,8 +73,8 @@ std::shared_ptr<JoinedReads::Group> JoinedReads::join(std::span<const sql::Id> i
     return open_;
 }
 
-// Returns when the group's read is over, which this caller may come to lead, or when he leaves. The
-// mutex is free meanwhile.
+// Returns when the group's read is over, possibly led by this caller, or at its deadline. The mutex
+// is released meanwhile.
 void JoinedReads::take_part(Group& group, Waiter& self, Deadline deadline,
                             std::unique_lock<std::mutex>& lock) {
     while (!deadline.passed()) {
@@ -109,7 +109,7 @@ void JoinedReads::lead(Group& group, Waiter& self, Deadline deadline,
     if (group.shared) group.called.wake();
 }
 
-// To one of those that wait, or to the next one that comes.
+// Gives the turn to a waiting caller, or to the next one that comes.
 void JoinedReads::pass_turn() {
     const auto leads = [](const Waiter* waiter) { return waiter->leads; };
     if (open_ == nullptr || open_->waiters.empty() ||

@@ -1,4 +1,4 @@
-// Exact reads that would wait for a connection become one statement.
+// Joins exact reads that would wait for a connection into one statement.
 //
 //   a reader   joins the reads that wait. If a connection is free, usually no read waits, and the
 //              reader sends its own at once
@@ -38,8 +38,8 @@ class JoinedReads {
     /// `most_at_once`: statements under way, for which there are as many connections.
     JoinedReads(Read read, std::size_t most_at_once);
 
-    /// By index. Each caller has its own deadline. An error that one caller's read causes is no
-    /// error of the others.
+    /// Counts by index. Each caller has its own deadline. An error that one caller's read causes
+    /// does not fail the others' reads.
     Counts read(std::span<const sql::Id> items, Deadline deadline);
 
     /// The number of callers whose reads were not sent yet.
@@ -60,7 +60,7 @@ class JoinedReads {
     const Read read_;
     const std::size_t most_at_once_;
     std::mutex mutex_;
-    std::shared_ptr<Group> open_;  // The reads that wait to be sent; null if there are none.
+    std::shared_ptr<Group> open_;  // The reads that wait to be sent; null without any.
     std::size_t turns_{0};         // Statements under way, and turns handed on.
 };
 

@@ -28,16 +28,16 @@ std::string id_parameter(const sql::Grammar& grammar, std::string_view parameter
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
 struct VoteNames {
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar);
-    /// The same items and counts, with the table of votes without a user as the vote table: who
-    /// voted is the call's op_id there, and the first vote under it stands.
+    /// The names with the table of votes without a user as the vote table: the call's op_id is its
+    /// user, and the first vote under an op_id stands.
     VoteNames anonymous(const sql::Grammar& grammar) const;
     std::string item, id;                    ///< The item table and its key.
-    std::string count;                       ///< Its column of counts. Empty: it has none.
+    std::string count;                       ///< The item table's count column, or empty.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
     std::string value, previous, version;    ///< Of both vote tables.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
-    std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.
+    std::string journal;  ///< The table of (item, diff): differences that are not yet in a cell.
     std::string journal_index;       ///< In the journal's schema.
     std::string journal_index_name;  ///< Without it.
     std::string count_view;          ///< The view of (item, n): exact counts for plain SQL.
@@ -54,7 +54,7 @@ struct VoteNames {
               const sql::TableName& votes);
 };
 
-/// What a .sql file calls them: {item}, {vote_user} and so on; the slots {opening_slot} and
+/// The names for .sql files: {item}, {vote_user} and so on; the slots {opening_slot} and
 /// {fold_slot}; and the flags foreign_key, has_count, integer_items and integer_users.
 sql::Names to_names(const VoteNames& names);
 /// A file's statements with these names and `more`, the parts in votes/sql/parts.sql and the dialect's
@@ -62,26 +62,27 @@ sql::Names to_names(const VoteNames& names);
 sql::Statements vote_statements(std::string_view file, const VoteNames& names,
                                 const sql::Grammar& grammar, sql::Names more = {});
 
-/// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have
-/// such; nothing tells one from another.
+/// The condition for votes for item ?1 of value ?2 without a user. Only a table of the
+/// application's own has such votes, and those of one value are alike.
 std::string votes_without_user(const VoteNames& names);
 
 /// The options for the table of votes without a user: as VoteNames::anonymous().
 VotesOptions anonymous_options(VotesOptions options);
 
-/// The slot of an item's opening balance (opening.hpp), and the one that folds add to. Those that
-/// voters add to are 0 and up.
+/// The slot of an item's opening balance (opening.hpp), and the slot that folds add to. Voters add
+/// to slots from 0 on.
 inline constexpr std::int64_t kOpeningSlot = -2;
 inline constexpr std::int64_t kFoldSlot = -1;
 
-/// What an item's count must be: the sum of its votes in both vote tables, and its opening balance.
+/// The count that an item must have: the sum of its votes in both vote tables and its opening
+/// balance.
 std::string counted_sum(const VoteNames& names, const std::string& item);
 
 /// `text` as an SQL literal.
 std::string literal(const std::string& text);
 
-/// The statements that set all counts of a place, and item.vote_count, to what they are to be, while
-/// nobody votes or folds.
+/// The statements that set all counts of a place, and item.vote_count, from the votes, while votes
+/// and folds are blocked.
 std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place);
 
 /// One of the tables and views, and the statements that make it. They do nothing if it is there.
@@ -115,13 +116,13 @@ class Layout {
     sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
     sql::Statement lock_item;        ///< item: its row is the transaction's until its end
     sql::Statement keep_item;        ///< item: its row stays there until the transaction's end
-    sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
+    sql::Statement reconcile_alone;  ///< waits for other reconciles and folds
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement append;           ///< item, difference: a journal row
     sql::Statement read_place;       ///< -> where the counts of these tables are kept
     sql::Statement read_route;       ///< -> how votes get to these tables
-    sql::Statement hold_route;       ///< the same, and nobody changes it in this transaction
-    sql::Statement hold_fence;       ///< -> stream_fence, and nobody raises it meanwhile
+    sql::Statement hold_route;       ///< the same, locked (shared) until the commit
+    sql::Statement hold_fence;       ///< -> stream_fence, locked (shared) until the commit
     sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
     sql::Statement read_folded;      ///< -> when the last fold began
     sql::Statement write_marks;      ///< place, strategy, route; and the database's clock
@@ -141,8 +142,8 @@ class Layout {
     std::string lock_fold;
     /// Keeps everybody from voting and from moving the counts until the transaction ends.
     std::string lock_all;
-    /// Sets all counts of this place to what they are to be, and item.vote_count too. Under both
-    /// locks.
+    /// Sets all counts of this place, and item.vote_count, from the votes. Under the locks of votes
+    /// and folds.
     std::string settle;
 
   private:

@@ -91,7 +91,7 @@ Result<void> Openings::check(sql::Connection& connection, ExistingCounts existin
 
 Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {
     if (names_.count.empty()) return {};
-    // Who counts by hand meanwhile waits: the balance is of this very moment.
+    // The lock blocks counts by hand, so that the balance is of this moment.
     if (dialect_.is_server()) {
         HOTCOUNT_TRY(connection.query(lock_items_, {}, sql::kIgnoreRows));
     }

@@ -26,13 +26,14 @@ class Openings {
     /// refuses as settle() would, whichever of the tables exist.
     Result<void> refuse_early(sql::Connection& connection, const Layout& layout,
                               ExistingCounts existing) const;
-    /// The same for tables that may not have all their columns: `have_values` says whether the votes
-    /// have values; without, each is 1.
+    /// As refuse_early(), for tables that may lack columns: `have_values` says whether the votes
+    /// have values; without, each counts 1.
     Result<void> check(sql::Connection& connection, ExistingCounts existing,
                        bool have_values) const;
-    /// The statement that writes the balances; writes none twice.
+    /// The statement that writes the balances; it writes each once.
     const std::string& keep_text() const { return keep_.text(); }
-    /// All tables are there, nobody votes, and hotcount has not counted them before.
+    /// To be called when all tables exist, votes are blocked, and hotcount has not counted them
+    /// before.
     Result<void> settle(sql::Connection& connection, ExistingCounts existing) const;
 
   private:

@@ -22,7 +22,7 @@ std::string_view to_string(OutsideWrites outside) {
 OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish) {
     const bool stale = found.stale != OutsideWrites::none;
     if (wish == OutsideWrites::leave && stale) return found.stale;
-    // Of a form that lost some of its triggers, `none` drops the others.
+    // If some triggers of a form are gone, `none` drops the remaining ones.
     const bool rest = wish == OutsideWrites::none && !found.ours.empty();
     return wish == found.form && !stale && !rest ? OutsideWrites::leave : wish;
 }

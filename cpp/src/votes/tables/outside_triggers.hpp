@@ -1,4 +1,4 @@
-// Triggers on the vote tables that count what others write there: an ORM, psql, a cascade.
+// Triggers on the vote tables that count outside writes: those of an ORM, of psql, of a cascade.
 //
 // Each dialect defines one, in dialects/NAME/outside_triggers.cpp. On servers the body of a trigger
 // reads the mark `counted_in`, so it stays right through a change of strategy: it notes the difference
@@ -22,24 +22,25 @@
 
 namespace hotcount {
 
-/// What is there already.
+/// The triggers that exist.
 struct FoundTriggers {
     OutsideWrites form{OutsideWrites::none};
-    /// That of triggers which count in another place, or of which some are gone: they are to be made
-    /// anew.
+    /// The form of triggers which count in another place, or of which some are gone: they are to be
+    /// created again.
     OutsideWrites stale{OutsideWrites::none};
     /// The names of hotcount's triggers, where script() needs them.
     std::vector<std::string> ours{};
-    /// A trigger or function of such a name that is somebody else's; or empty.
+    /// A trigger or function of such a name that is not hotcount's; or empty.
     std::string taken{};
     /// Why this role may not create them, as a sentence without its end; or empty.
     std::string refused{};
     /// Foreign keys by which a change of another table deletes votes: name and rule, as
-    /// `vote_user_id_fkey (ON DELETE CASCADE)`; and those by which it moves votes to other items.
+    /// `vote_user_id_fkey (ON DELETE CASCADE)`; and `moves`, by which it moves votes to other
+    /// items.
     std::vector<std::string> cascades{};
     std::vector<std::string> moves{};
     bool is_partitioned{false};
-    /// This account does not see them: what is said of them is what the marks of the tables say.
+    /// This account cannot see the triggers: the other members are from the marks of the tables.
     bool are_hidden{false};
     /// They run with the rights of another account, which may have lost them: have_rights().
     bool are_anothers{false};
@@ -64,23 +65,24 @@ class OutsideTriggers {
         (void)options;
         return {};
     }
-    /// False if the account with whose rights they run has lost them, so that no vote can be written.
-    /// In a transaction that the caller rolls back.
+    /// False if the triggers run with the rights of an account that has lost them, so that no vote
+    /// can be written. In a transaction that the caller rolls back.
     virtual bool have_rights(sql::Connection& connection, const VotesOptions& options) const {
         (void)connection;
         (void)options;
         return true;
     }
-    /// Replaces what is there by that form (`none`: by nothing) and writes the mark `outside_writes`.
+    /// Replaces the triggers by that form (`none`: by none) and writes the mark `outside_writes`.
     virtual std::string script(const VotesOptions& options, const VoteNames& names,
                                OutsideWrites form, const FoundTriggers& found) const = 0;
-    /// Takes them away. Empty where they let our own statements be.
+    /// Drops the triggers. Empty where the triggers ignore our own statements.
     virtual std::string drop(const FoundTriggers& found) const {
         (void)found;
         return {};
     }
-    /// What they count of our own writes in this transaction, which holds the write lock: nothing
-    /// where they tell those apart. A config error if they are stale. `seen`: the caller's memory.
+    /// Which of our own writes in this transaction, which holds the write lock, the triggers count:
+    /// none where they ignore ours. A config error if the triggers are stale. `seen`: the caller's
+    /// memory.
     virtual Result<CountedByTriggers> ours(sql::Connection& connection, const VotesOptions& options,
                                            std::atomic<std::int64_t>& seen) const {
         (void)connection;
@@ -88,22 +90,24 @@ class OutsideTriggers {
         (void)seen;
         return CountedByTriggers{};
     }
-    /// SQL that is 1 unless they count our votes in that table, then 0. Empty if it is always 1.
+    /// SQL that is 0 if the triggers count our votes in that table, else 1. Empty if it is always
+    /// 1.
     virtual std::string unless_counted(const VotesOptions& options, bool anonymous) const {
         (void)options;
         (void)anonymous;
         return {};
     }
-    /// A statement of ours that writes to a vote table in a session of the application's, if it is
-    /// told from others by what stands around it.
+    /// `statement`, which writes to a vote table in a session of the application's, with what
+    /// identifies it as ours to the triggers.
     virtual std::string own_write(const std::string& statement) const { return statement; }
     /// Whether cascades run triggers.
     virtual bool see_cascades() const { return true; }
-    /// What they do not see, for the comments of migration(): clauses, separated by commas.
+    /// The writes that the triggers do not see, for the comments of migration(): clauses and
+    /// commas.
     virtual std::string_view blind_to(OutsideWrites form) const = 0;
 };
 
-/// Foreign keys by which others change counts and which nothing counts, with triggers of that form.
+/// Foreign keys by which other sessions change counts that no trigger of that form counts.
 std::vector<std::string> uncounted_keys(const FoundTriggers& found, const OutsideTriggers& triggers,
                                         OutsideWrites form);
 /// The form that tables are to get; `leave` if they have it.
@@ -112,13 +116,13 @@ OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish);
 /// `has_item`: the item is among its columns.
 void note_key(FoundTriggers& found, const std::string& name, std::string_view deleted,
               std::string_view updated, bool has_item);
-/// The statement that writes the mark, or takes it away for `none`.
+/// The statement that writes the mark, or deletes it for `none`.
 std::string outside_mark(const VoteNames& names, const sql::Grammar& grammar, OutsideWrites form);
 
 /// A config error if triggers of that form cannot be had.
 Result<void> check_triggers(const FoundTriggers& found, const OutsideTriggers& triggers,
                             const VotesOptions& options, OutsideWrites form);
-/// Comments for migration(): cascades that nothing counts, and what the form does not see.
+/// Comments for migration(): cascades that are not counted, and writes that the form does not see.
 std::string outside_comments(const FoundTriggers& found, const OutsideTriggers& triggers,
                              const VotesOptions& options, OutsideWrites form);
 

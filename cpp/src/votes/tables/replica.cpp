@@ -37,14 +37,14 @@ constexpr Duration kLeftAloneFor = milliseconds{100};
 // met theirs.
 constexpr Duration kShort = milliseconds{500};
 constexpr int kMostShort = 3;
-// What the primary's clock may be behind what two looks let expect: it is being slewed. More is a
-// step back.
+// How far the primary's clock may be behind the time expected from two looks, because it is being
+// slewed. A larger difference is a step back.
 constexpr Duration kSlew = milliseconds{100};
 // Heartbeats of the primary that are remembered.
 constexpr std::size_t kSeen = 32;
 
-// What is no sign that the replica is of no use: its own work was in the way of this read, or the
-// primary will say the same.
+// Whether the error says nothing about the replica's use: a conflict with its replay, or an error
+// that the primary would return as well.
 bool is_of_this_read(const Error& error) {
     return error.condition == SqlCondition::transaction_conflict ||
            error.code == ErrorCode::overflow;
@@ -111,7 +111,7 @@ struct Replica::Work {
         return replica_;
     }
 
-    /// What is to be done by the thread: it is for one caller to have it done.
+    /// True if a look or a connection is due: this caller has the thread do it.
     bool take_turn() {
         const std::lock_guard lock(mutex_);
         const SteadyTime now = SteadyClock::now();
@@ -140,7 +140,7 @@ struct Replica::Work {
         return beat;
     }
 
-    /// How old a snapshot with that heartbeat may be; none if it does not count.
+    /// The greatest age of a snapshot with that heartbeat; nullopt if the heartbeat does not count.
     std::optional<Duration> age_of(const Beat& beat) {
         const std::lock_guard lock(mutex_);
         const SteadyTime now = SteadyClock::now();
@@ -265,7 +265,8 @@ struct Replica::Work {
         if (!looked) return note_no_look(looked.error());
         // One from the future is of a clock that was wrong.
         auto us = heartbeat_time(heartbeat);
-        // After a step back those that are there look younger than they are, here and on the replica.
+        // After a step back the existing heartbeats look younger than they are, here and on the
+        // replica.
         const bool stepped = stepped_back(sent, now_us);
         const bool is_old = stepped || !heartbeat.ends_with(" " + server) || !us || *us > now_us ||
                             microseconds{now_us - *us} >= pause();
@@ -291,7 +292,7 @@ struct Replica::Work {
             seen_.push_back({std::move(heartbeat), *us, now});
             if (seen_.size() > kSeen) seen_.pop_front();
         }
-        // Not all processes at the same moment: those that come later find a new one.
+        // Processes look at different moments, so that the later ones find a recent heartbeat.
         const auto spread = static_cast<std::uint64_t>(pause().count() / 4);
         const Duration drawn{static_cast<Duration::rep>(thread_random().below(spread + 1))};
         next_look_ = std::max<SteadyTime>(our_time(*us) + pause(), now) + drawn;
@@ -316,7 +317,8 @@ struct Replica::Work {
         return {};
     }
 
-    // Callers hear from the primary themselves that it is away. What it forbids, nobody else says.
+    // If the primary is away, the callers' own statements fail. Other errors, such as a missing
+    // right, are reported only here.
     void note_no_look(const Error& error) {
         const std::lock_guard lock(mutex_);
         next_look_ = SteadyClock::now() + pause();
@@ -357,14 +359,14 @@ struct Replica::Work {
         note_trouble(error.message);
     }
 
-    // A heartbeat that is too old may only say that nobody has read here for a while. It is the
-    // replica's fault if the primary has had a later one for long.
+    // An old heartbeat may only mean that no process has read here for a while. It is the replica's
+    // fault if the primary has had a later one for long.
     void note_refusal(bool strange, bool promoted, std::optional<std::int64_t> us, SteadyTime now) {
         const auto is_missed = [&](const Seen& each) {
             return each.us > us.value_or(0) && now - each.since > max_lag / 2;
         };
         if (strange || now >= proved_until_) {
-            // Not counted: while nobody reads, nobody looks either.
+            // Time without reads is not counted, because there were no looks either.
             if (!strange_since_ || now - refused_at_ > max_lag) strange_since_ = now;
             refused_at_ = now;
         }
@@ -411,16 +413,16 @@ struct Replica::Work {
     SteadyTime refused_at_{};                  // The last time that it did so.
     std::string server_;                       // The primary, as the last look found it.
     bool was_standby_{false};                  // When it was last read.
-    bool promoted_{false};                     // It is none any more.
+    bool promoted_{false};                     // The server is no replica any more.
     bool looked_{false};
     Duration look_took_{0};
     SteadyTime next_look_{};
-    std::int64_t primary_us_{0};  // What the primary's clock said at looked_at_ or later.
+    std::int64_t primary_us_{0};  // The primary's clock at looked_at_ or later.
     SteadyTime looked_at_{};
     std::deque<Seen> seen_;
     Duration lag_{0};
     std::string trouble_;       // Why the replica is not used; empty while it answers.
-    std::string look_trouble_;  // Why the primary takes no heartbeat.
+    std::string look_trouble_;  // Why no heartbeat can be written on the primary.
     std::string warning_;
 };
 

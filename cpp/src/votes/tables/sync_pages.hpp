@@ -1,5 +1,5 @@
-// What strategy cached asks of a dialect about many items at once: a page of items in one or two
-// statements, and not one for each. Where a statement costs no round trip, a dialect has none of this.
+// The statements of strategy cached over a page of items: one or two for a page instead of one for
+// each item. A dialect whose statements cost no round trip has none of this.
 //
 // Every function but fence() and save_at_once() runs inside the caller's transaction. Ids are given once each, at most
 // kMost of them. Thread-safe.
@@ -18,7 +18,7 @@
 
 namespace hotcount {
 
-/// An item's row, and what vote_sync has of it (votes/cache/sync_table.hpp).
+/// An item's row, and its row of vote_sync (votes/cache/sync_table.hpp).
 struct SyncState {
     std::int64_t epoch;
     std::int64_t gen;
@@ -34,14 +34,14 @@ struct SyncState {
 /// {state_columns} and {state_tables} of votes/sql/parts.sql. In layout.cpp.
 std::string sync_columns(const VoteNames& names);
 std::string sync_tables(const VoteNames& names);
-/// Of a row whose columns from `first` on are {state_columns}.
+/// Reads a row whose columns from `first` on are {state_columns}.
 inline SyncState read_sync_state(const sql::Row& row, int first) {
     return {row.integer(first),          row.integer(first + 1), row.integer(first + 2),
             row.integer(first + 3),      row.integer(first + 4), std::string{row.text(first + 5)},
             row.integer(first + 6) != 0, row.id(first + 7)};
 }
 
-/// What a fill reads as it raises the gen.
+/// The state that a fill reads as it raises the gen.
 struct SyncFence {
     sql::Id item;  ///< As its row has it.
     std::int64_t gen;
@@ -58,17 +58,17 @@ class SyncPages {
 
     /// Whether ids that differ are different items. If not, all goes item by item.
     virtual Result<bool> tells_ids_apart(sql::Connection& connection) = 0;
-    /// By index; none for an item without a row. `alone`: locked first, in the order of their ids,
-    /// so that what is read stays true until the transaction ends.
+    /// By index; nullopt for an item without a row. `alone` locks the items first, in the order of
+    /// their ids, so that the states stay true until the transaction ends.
     virtual Result<std::vector<std::optional<SyncState>>> read(sql::Connection& connection,
                                                                std::span<const sql::Id> items,
                                                                bool alone) = 0;
     /// Whether there is fence(); asked in a transaction that has begun.
     virtual Result<bool> fences_at_once(sql::Connection& connection) = 0;
-    /// SyncTable::fence_all() in one trip, which commits by itself. It locks vote_sync's rows and
-    /// leaves the items to their voters. By index; none for an item without a row, and if the tables
-    /// count under another id than `space`. Again: something was saved or recounted meanwhile, and
-    /// what was read may be older; the gen is raised all the same.
+    /// SyncTable::fence_all() in one trip, which commits by itself. It locks vote_sync's rows, and
+    /// does not block voters. By index; monostate for an item without a row, and if the tables
+    /// count under another id than `space`. Again: a save or recount came in between, and the state
+    /// may be older; the gen is raised all the same.
     struct Again {};
     using Fenced = std::variant<std::monostate, Again, SyncFence>;
     virtual Result<std::vector<Fenced>> fence(sql::Connection& connection,
@@ -82,12 +82,12 @@ class SyncPages {
         std::int64_t version;
         std::int64_t epoch{0};
     };
-    /// How many of them save_at_once() takes: their items are locked for as long as that many take,
-    /// and for no trip. 0: there is none.
+    /// The most saves that save_at_once() takes: it locks their items as long as it runs, without a
+    /// round trip in between. 0: there is no save_at_once().
     virtual std::size_t saves_at_once() const { return 0; }
     /// SyncTable::save_all() in one statement, which commits by itself. Returns the states that it
-    /// found, by index; what the save is of the epoch and gen of, and newer than, is saved. Items that
-    /// others hold are passed over, unless it `waits`.
+    /// found, by index. It writes the saves that have the state's epoch and gen and a higher
+    /// version. Items that other transactions hold are skipped, unless it `waits`.
     struct Found {
         std::optional<SyncState> state{};
         bool held{false};
@@ -106,8 +106,8 @@ class SyncPages {
     }
     /// Writes item.vote_count alone.
     virtual Result<void> set_counts(sql::Connection& connection, std::span<const Save> counts) = 0;
-    /// Sums of the items' votes and opening balances, by index, of items that have rows. None: the
-    /// sum would leave 64 bits.
+    /// Sums of the items' votes and opening balances, by index, for items that have rows. nullopt:
+    /// the sum exceeds 64 bits.
     virtual Result<std::vector<std::optional<std::int64_t>>> sums(
         sql::Connection& connection, std::span<const sql::Id> items) = 0;
 };

@@ -1,5 +1,5 @@
-// What votes ask of a SQL dialect beyond its grammar: the statements that differ as a whole, and the
-// objects that work over the vote tables.
+// The interface between votes and a SQL dialect beyond its grammar: the statements that differ as a
+// whole, and the objects that work over the vote tables.
 //
 // Each dialect derives from VoteDialect, in dialects/NAME/vote_dialect.cpp. vote_dialect() is
 // declared here and defined above, in dialects/registry.cpp. The objects are stateless, one per
@@ -39,14 +39,14 @@ class VoteDialect {
     virtual const OutsideTriggers& outside_triggers() const = 0;
 
     // -- text of the tables ---------------------------------------------------------------------
-    /// What follows the item table's closing parenthesis.
+    /// The text after the item table's closing parenthesis.
     virtual std::string item_table_end() const { return grammar().table_end(); }
     /// CREATE TABLE of the journal with its indexes; each does nothing if it is done. Servers only.
     virtual std::string journal_table(const VoteNames& names) const = 0;
     /// Scripts: see Layout::lock_fold and lock_all. Empty if there is one writer.
     virtual std::string lock_fold(const VoteNames& names) const = 0;
     virtual std::string lock_all(const VoteNames& names) const = 0;
-    /// A statement that keeps others from changing items until the transaction ends. Servers only.
+    /// Blocks changes of items by other transactions until this one ends. Servers only.
     virtual std::string lock_items(const VoteNames& names) const = 0;
     /// See Layout::fold_lagging.
     virtual std::string fold_lagging(const VoteNames& names) const;
@@ -60,7 +60,7 @@ class VoteDialect {
     std::size_t most_counts() const { return is_server() ? 64 : 1; }
     /// See CountReader: number, count, place, journal rows of each item.
     virtual BulkStatement read_counts(const VotesOptions& options, const VoteNames& names) const;
-    /// The same of any number of items, ?1 being id_array() of them, if the dialect has arrays.
+    /// The counts of any number of items, ?1 being id_array() of them, if the dialect has arrays.
     virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions&,
                                                                const VoteNames&) const {
         return {};
@@ -70,8 +70,8 @@ class VoteDialect {
                                                            const NumberedReads::Select&) const {
         return {};
     }
-    /// A SELECT of the votes of user ?2 for the items of the array ?1, in its order, NULL for none,
-    /// if the dialect has arrays.
+    /// A SELECT of the votes of user ?2 for the items of the array ?1, in its order, NULL for no
+    /// vote, if the dialect has arrays.
     virtual std::optional<sql::Statement> get_of_array(const VotesOptions&,
                                                        const VoteNames&) const {
         return {};
@@ -92,7 +92,7 @@ class VoteDialect {
     /// A condition: the session checks foreign keys. Empty if locks_rows() is false, where nothing
     /// relies on them.
     virtual std::string_view checks_foreign_keys() const { return {}; }
-    /// The type of the item table's ids if that table exists and others must be of the very same;
+    /// The type of the existing item table's ids, if other columns must have exactly this type;
     /// else empty. Refuses columns that the database cannot compare.
     virtual Result<std::string> item_type(sql::Connection&, const VotesOptions&) const {
         return std::string{};

@@ -1,7 +1,8 @@
 // Reads votes themselves, which stand in SQL with every strategy.
 //
 // Thread-safe. Each call is one statement, which sees one snapshot; get_many() of more than a page
-// of items is several in one snapshot. Those that a replica may answer are told where to run it.
+// of items is several in one snapshot. A call that a replica may answer takes a Run, which chooses
+// the session.
 #pragma once
 
 #include <functional>

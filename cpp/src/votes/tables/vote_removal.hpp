@@ -23,22 +23,22 @@ class VoteRemoval {
   public:
     /// Rows of one transaction. More: fewer commits, and voters wait longer for a row of the page.
     static constexpr std::size_t kPage = 500;
-    /// Rows that one statement looks at if no index leads to those that are wanted.
+    /// Rows that one statement reads if no index finds the wanted ones.
     static constexpr std::size_t kSlice = 10'000;
 
     VoteRemoval(const VotesOptions& options, sql::Dialect dialect);
 
     /// A vote's primary key.
     using Key = std::pair<sql::Id, sql::Id>;
-    /// A vote by what the caller does not know of its key.
+    /// A vote; `id` is the part of its key that the caller does not know.
     struct Row {
         sql::Id id;
         std::int64_t value;
-        std::int64_t version;  ///< 0: none.
+        std::int64_t version;  ///< 0: no version.
     };
     struct Slice {
         std::vector<Key> found;
-        std::optional<Key> last;  ///< Where the next one begins; none after the last one.
+        std::optional<Key> last;  ///< The next slice begins behind it; nullopt: no more rows.
     };
 
     // -- of a user --------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class VoteRemoval {
     /// Items that the user has rows for, a page that follows `after`; by such an index.
     Result<std::vector<sql::Id>> items_of(sql::Connection& connection, const sql::Id& user,
                                           const std::optional<sql::Id>& after) const;
-    /// The same among the next kSlice rows of the table.
+    /// The user's votes among the next kSlice rows of the table.
     Result<Slice> slice_of(sql::Connection& connection, const sql::Id& user,
                            const std::optional<Key>& after) const;
     /// Locks the user's votes for the items.
@@ -57,11 +57,11 @@ class VoteRemoval {
                                           std::span<const sql::Id> items);
     Result<void> delete_of_user(sql::Connection& connection, const sql::Id& user,
                                 std::span<const sql::Id> items);
-    /// Locks the items' rows, against those who count in them.
+    /// Locks the items' rows against transactions that update their counts.
     Result<void> lock_items(sql::Connection& connection, std::span<const sql::Id> items);
 
     // Takes votes out of the counts, before they are deleted.
-    /// Those of a user, out of the items' own counts.
+    /// A user's votes, out of the items' own counts.
     Result<void> uncount_in_items(sql::Connection& connection, const sql::Id& user,
                                   std::span<const sql::Id> items);
     Result<void> uncount_in_journal(sql::Connection& connection, std::span<const Row> votes);
@@ -87,17 +87,17 @@ class VoteRemoval {
     Result<std::vector<WithoutUser>> delete_without_user(sql::Connection& connection,
                                                          const sql::Id& item,
                                                          std::size_t limit) const;
-    /// Whether the item has votes, those aside that are not committed.
+    /// Whether the item has committed votes.
     Result<bool> has_votes(sql::Connection& connection, const sql::Id& item) const;
-    /// What its votes come to.
+    /// The count that the item must have.
     Result<std::int64_t> sum_of(sql::Connection& connection, const sql::Id& item) const;
-    /// Keeps everybody from changing the item's row, until the transaction ends. Whether it has one.
+    /// Blocks changes of the item's row until the transaction ends. False without a row.
     Result<bool> hold_item(sql::Connection& connection, const sql::Id& item) const;
-    /// The same, and from voting for it.
+    /// Blocks votes for the item as well.
     Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
-    /// Deletes what is counted for the item but its votes, under reconcile's and the fold's lock.
-    /// The count in its row, if `there`: under take_item() 0; under hold_item(), where a vote that
-    /// is committed is counted there, what votes came meanwhile. Returns the number that the next
+    /// Deletes the item's counts, not its votes, under the locks of reconcile and folds.
+    /// If `there`, sets the count in its row: to 0 under take_item(), under hold_item() to the sum
+    /// of the votes that have been committed meanwhile. Returns the number that the next
     /// count of the item is higher than, as FoldedCount::ver.
     enum class Alone : std::uint8_t { held, taken };
     Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item, bool there,
@@ -105,10 +105,10 @@ class VoteRemoval {
     Result<void> delete_item(sql::Connection& connection, const sql::Id& item) const;
 
     // -- retracted votes --------------------------------------------------------------------------
-    /// Those of a lower version than `before`, among the next kSlice rows of the table.
+    /// Retracted votes older than version `before` among the next kSlice rows of the table.
     Result<Slice> retracted(sql::Connection& connection, std::int64_t before,
                             const std::optional<Key>& after) const;
-    /// Deletes those that are still so. Returns how many.
+    /// Deletes the votes of `keys` that are still retracted and older. Returns their number.
     Result<std::int64_t> delete_retracted(sql::Connection& connection, std::int64_t before,
                                           std::span<const Key> keys);
 

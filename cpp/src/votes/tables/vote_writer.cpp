@@ -45,7 +45,7 @@ namespace {
 
 using Found = sql::BatchWriter::Found;
 
-// A vote's row says what became of it.
+// Compares the vote with its row.
 Found found_in(QueuedVote& vote, const sql::Row& row) {
     const Ballot& ballot = vote.ballot;
     const std::int64_t value = row.integer(0);

@@ -27,20 +27,20 @@ namespace hotcount {
 // They refuse ids that no database takes, that would fail a transaction of many votes, or that
 // another database would take for another id.
 
-/// A config error for an id that is not of its type, or is text with a NUL, no UTF-8, or longer
-/// than `most` bytes. `what` names it: "item".
+/// A config error for an id that is not of its type, or is a text with a NUL, invalid UTF-8, or
+/// more than `most` bytes. `what` is the id's name in the message: "item".
 Result<void> check_id(const sql::Id& id, IdType type, const char* what,
                       std::size_t most = kMaxKeyBytes);
 
-/// A call's ballots: the good ones, and the errors of the others.
+/// A call's ballots: the accepted ones, and the errors of the refused ones.
 class CheckedBallots {
   public:
     CheckedBallots(std::span<const Ballot> ballots, const VotesOptions& options);
 
     bool all_good() const { return refused_.empty(); }
-    /// The others, if some are refused.
+    /// The accepted ballots.
     const std::vector<Ballot>& good() const { return good_; }
-    /// What the good ones came to, with the refusals in their places.
+    /// The results of the accepted ballots, with the refusals in their places.
     std::vector<Result<Cast>> merge(std::vector<Result<Cast>> results) const;
 
   private:
@@ -56,8 +56,8 @@ sql::RowKeys keys_of(const Ballot& ballot);
 
 struct QueuedVote : sql::QueuedWrite {
     explicit QueuedVote(const Ballot& to_cast) : QueuedWrite(keys_of(to_cast)), ballot(to_cast) {}
-    /// write_behind: the vote is not to be written, because stream_fence was raised after it was
-    /// taken from its stream. Its worker takes it again, or drops it.
+    /// write_behind: the vote is not written, because stream_fence was raised after the vote was
+    /// taken from its stream. The worker takes it again, or drops it.
     void refuse_outside_fence();
 
     const Ballot ballot;  // A copy: the caller may leave at its deadline, in mid-commit.
@@ -69,13 +69,13 @@ struct QueuedVote : sql::QueuedWrite {
     std::size_t place{0};  // Its index in the batch: set by sorted_votes().
 };
 
-/// A vote of strategy cached, and what its transaction read beside it.
+/// A vote of strategy cached, and the state that its transaction read with it.
 struct QueuedCachedVote final : QueuedVote {
     using QueuedVote::QueuedVote;
     std::int64_t epoch{0};                       // Of the item; only if the vote changed something.
     std::shared_ptr<const std::string> space{};  // The tables' cache id.
     std::optional<sql::Id> item{};               // SyncState::item
-    bool item_by_item{false};                    // It takes a statement for its item alone.
+    bool item_by_item{false};                    // Its item needs a statement of its own.
     const sql::Id& counted_item() const { return item ? *item : ballot.item; }
 };
 
@@ -131,7 +131,7 @@ Result<std::vector<sql::BatchWriter::Found>> find_applied_votes(
 Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout,
                                std::vector<QueuedVote*>& votes);
 
-/// The users' votes and those without a user, each in the order that they have.
+/// The users' votes and the votes without a user, each in their present order.
 std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
     std::span<QueuedVote* const> votes);
 

@@ -13,7 +13,7 @@ CREATE UNIQUE INDEX {key} ON {table} ({first}, {second});
 CREATE INDEX {index} ON {table} ({column});
 
 -- name: other_id
--- Whether {column}, which takes a value of any type, has one that is no id of that type.
+-- Whether {column}, which takes values of any type, has one that is not an id of the wanted type.
 --if is_uuid
 typeof({column}) NOT IN ('text', 'null')
 OR length({column}) <> 36

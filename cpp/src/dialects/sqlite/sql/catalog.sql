@@ -2,8 +2,8 @@
 -- votes are known (kVoteTrigger).
 
 -- name: table
--- Of ?1: is it a table, and has it rules of its own (CHECK, triggers of others). No row if there is
--- none.
+-- Of ?1: whether it is a table, and whether it has triggers of the application's or CHECK. No row
+-- if it does not exist.
 SELECT
     type = 'table',
     sql LIKE '%CHECK%' OR EXISTS (

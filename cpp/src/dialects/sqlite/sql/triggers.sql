@@ -35,8 +35,8 @@ BEGIN
 END;
 
 -- name: renamed
--- An item's count goes with its row, also where a cascade has just moved its votes; so does its
--- opening balance.
+-- An item's count and its opening balance move with its row, also where a cascade has just moved
+-- its votes.
 CREATE TRIGGER {trigger} AFTER UPDATE OF {id} ON {item}
 WHEN OLD.{id} IS NOT NEW.{id}
 BEGIN

@@ -16,7 +16,7 @@ INSERT INTO {vote} ({vote_item}, {vote_user}, {value}, {previous}, {version})
 VALUES (?1, ?2, ?3, 0, ?4)
 
 -- name: update
--- The same over a vote that is there. A version of NULL leaves the row's.
+-- Updates an existing vote; same parameters as insert. A version of NULL keeps the row's.
 UPDATE {vote}
 SET {previous} = {value}, {value} = ?3, {version} = COALESCE(?4, {version})
 WHERE {vote_item} = ?1 AND {vote_user} = ?2

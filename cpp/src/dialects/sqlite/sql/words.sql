@@ -1,5 +1,5 @@
--- The words of SQLite, for statements that all dialects share: sql/dialect.hpp says what each is
--- for.
+-- SQLite's spelling of the clauses and expressions that differ between dialects; sql/dialect.hpp
+-- describes each.
 
 -- name: integer
 INTEGER
