@@ -175,7 +175,7 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
         if (const auto& state = fences[i]) {
             fills.push_back({text, token, state->gen, state->epoch, state->stored});
         } else {
-            // Or of tables that changed hands: nobody reads these hashes now.
+            // Or of tables that were taken over by another strategy: their hashes are not read now.
             gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
         }
     }
@@ -244,7 +244,7 @@ Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, st
     HOTCOUNT_TRY(sql::transact(*database_, deadline, recount_all));
     if (done.empty()) return result;
     HOTCOUNT_TRY(cache_->drop(space, outdated, deadline.remaining()));
-    // Last: whoever dies before it leaves the request, and a recount can be done again.
+    // Last: if the process dies before it, the request remains, and a recount can be repeated.
     const auto settle_all = [&](sql::Connection& connection) {
         return table_.settle(connection, done);
     };

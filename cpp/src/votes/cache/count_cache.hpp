@@ -1,4 +1,4 @@
-// What strategy cached asks of a store. An item's count there is one hash (a struct in memory):
+// The store of strategy cached. An item's count there is one hash (a struct in memory):
 //
 //   value          gen > 0: the item's count. gen 0: what was counted since the hash was born
 //   gen            the fencing number that SQL gave the fill; 0: not filled yet
@@ -45,7 +45,7 @@ class CountCache {
     struct Increment {
         std::string item;
         std::int64_t difference;
-        std::int64_t votes;  ///< How many it stands for.
+        std::int64_t votes;  ///< The number of votes in it.
         std::int64_t epoch;  ///< As the transaction that committed them read it.
         bool asks{false};    ///< For the count after it.
     };
@@ -89,9 +89,9 @@ class CountCache {
     };
     virtual Incremented increment(std::string_view space, std::span<const Increment> increments,
                                   std::string_view token, Timeout timeout) = 0;
-    /// Gives hashes what SQL knows. In an unfilled hash the base is added to what was counted
-    /// since; in a filled one only a higher gen is noted. False if nothing was to be done. Results
-    /// by index.
+    /// Writes SQL's counts to hashes. In an unfilled hash the base is added to the votes counted
+    /// since its birth; in a filled one only a higher gen is recorded. False if there was nothing
+    /// to do. Results by index.
     virtual std::vector<Result<bool>> land(std::string_view space, std::span<const Fill> fills,
                                            Timeout timeout) = 0;
     Result<bool> land(std::string_view space, const Fill& fill, Timeout timeout) {
@@ -103,13 +103,13 @@ class CountCache {
     /// seen at least once.
     virtual Result<Page> scan(std::string_view space, const std::string& cursor, std::size_t page,
                               Timeout timeout) = 0;
-    /// Notes as saved what still has that gen.
+    /// Marks hashes that still have that gen as saved.
     virtual Result<void> mark(std::string_view space, std::span<const Mark> marks,
                               Timeout timeout) = 0;
-    /// Deletes what is due, saved, and still of that gen and version. Returns how many.
+    /// Deletes hashes that are due, saved, and still of that gen and version. Returns the number.
     virtual Result<std::int64_t> remove(std::string_view space, std::span<const Mark> marks,
                                         Timeout timeout) = 0;
-    /// Deletes what is of a lower epoch.
+    /// Deletes hashes of lower epochs.
     virtual Result<void> drop(std::string_view space, std::span<const Outdated> items,
                               Timeout timeout) = 0;
     /// A name of this very cache, drawn when it is first asked for and lost with its data.

@@ -162,7 +162,7 @@ class RedisCopyStore final : public CopyStore {
 
     template <class T, class Each>
     Result<void> in_parts(std::span<const T> all, Timeout timeout, const Each& each) {
-        constexpr std::size_t kKeys = 256;  // What a server does for them takes about 0.3 ms.
+        constexpr std::size_t kKeys = 256;  // They take about 0.3 ms of a server's time.
         const Deadline deadline = client_->deadline(timeout);
         for (; !all.empty(); all = all.subspan(std::min(kKeys, all.size()))) {
             HOTCOUNT_TRY(each(all.first(std::min(kKeys, all.size())), deadline));
@@ -170,7 +170,7 @@ class RedisCopyStore final : public CopyStore {
         return {};
     }
 
-    // None for what is not one of ours.
+    // nullopt for a value that is not a copy.
     static std::optional<Copy> to_copy(const redis::Reply& reply) {
         const auto* const text = std::get_if<std::string>(&reply.value);
         if (text == nullptr) return std::nullopt;
@@ -224,7 +224,7 @@ CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOpt
                   "folded_count"),
       known_([] { return std::make_unique<Known>(); }) {}
 
-// -- what folds publish -------------------------------------------------------------------------
+// -- publication of folded counts ---------------------------------------------------------------
 
 void CountCopies::publish(std::span<const FoldedCount> counts) {
     const SteadyTime committed = options_.clock->steady_now();
@@ -241,7 +241,7 @@ void CountCopies::publish(std::span<const FoldedCount> counts) {
 
 void CountCopies::write(std::string_view space, std::span<const CopyStore::Named> copies,
                         SteadyTime read_at, Duration patience) {
-    // A copy that comes late is as old as what it was read from.
+    // A late copy is as old as the counts that were read.
     const Duration life = options_.max_age - (options_.clock->steady_now() - read_at);
     if (copies.empty() || life <= Duration{0}) return;
     note_cache(store_->write(space, copies, life, patience).ok());
@@ -262,7 +262,7 @@ void CountCopies::note_cache(bool answered) {
 
 // -- the tables' name ---------------------------------------------------------------------------
 
-// Empty if they have none yet. Asked again after max_age: tables made anew have another.
+// Empty if the tables have no name yet. Read again after max_age: new tables have another name.
 Result<std::string> CountCopies::find_space(Deadline deadline, bool folds) {
     Known& known = known_.get();
     {
@@ -272,7 +272,7 @@ Result<std::string> CountCopies::find_space(Deadline deadline, bool folds) {
     const auto read = [&](sql::Connection& connection) {
         return read_mark(connection, read_space_);
     };
-    // Who folds has a writer, and one for reading would be one more connection of its process.
+    // A process that folds has a write session; a read session would be one more connection.
     auto found = folds ? sql::transact(*database_, deadline, read)
                        : sql::read_snapshot(*database_, deadline, read);
     if (!found) return explain_missing_table(std::move(found).error());
@@ -294,11 +294,11 @@ Result<std::string> CountCopies::space(Deadline deadline, bool folds) {
     return find_space(deadline, folds);
 }
 
-// -- what readers get ---------------------------------------------------------------------------
+// -- answers to readers -------------------------------------------------------------------------
 
 Count CountCopies::to_count(const CopyStore::Copy& copy, std::string_view source) const {
     const WallTime now = options_.clock->wall_now();
-    // A fold's number is its time in microseconds, and 0 stands for an item that none has counted.
+    // A fold's number is its time in microseconds; 0 is an item that no fold has counted.
     const WallTime folded{
         std::chrono::duration_cast<WallTime::duration>(std::chrono::microseconds{copy.ver})};
     return {copy.n, false, copy.ver > 0 ? std::min(folded, now) : now, std::string{source}, 0};

@@ -27,8 +27,8 @@
 
 namespace hotcount {
 
-/// What the copies ask of a store. Each call is one step per item: a script in Redis, a lock in
-/// memory. Thread-safe. `space` names the tables, so that two databases share a cache.
+/// The store of the copies. Each call is one step per item: a script in Redis, a lock in memory.
+/// Thread-safe. `space` names the tables, so that two databases share a cache.
 class CopyStore {
   public:
     /// A copy of an item's count, as a cache keeps it.
@@ -43,11 +43,11 @@ class CopyStore {
 
     virtual ~CopyStore() = default;
 
-    /// By index; none if the item has no copy.
+    /// By index; nullopt if the item has no copy.
     virtual Result<std::vector<std::optional<Copy>>> read(std::string_view space,
                                                           std::span<const std::string> items,
                                                           Timeout timeout) = 0;
-    /// Writes those that are newer than what is there. Each of them ends after `life`.
+    /// Writes the copies that are newer than the present ones. Each expires after `life`.
     virtual Result<void> write(std::string_view space, std::span<const Named> copies, Duration life,
                                Timeout timeout) = 0;
 };
@@ -66,15 +66,15 @@ class CountCopies {
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::unique_ptr<CopyStore> store);
 
-    /// What a fold has counted and committed; copies that are missing are made. Never fails; waits
-    /// 0.25 s at most for the cache, and leaves one that did not answer alone for a second.
+    /// Publishes a fold's committed counts; missing copies are created. Never fails; waits 0.25 s
+    /// at most for the cache, and skips a cache that did not answer for a second.
     void publish(std::span<const FoldedCount> counts);
-    /// From the cache, and from the cells in SQL what it does not have; a cache that does not
-    /// answer within 0.1 s has nothing.
+    /// Counts from the cache, and for items without a copy from the cells in SQL. A cache that does
+    /// not answer within 0.1 s counts as empty.
     Result<std::vector<Count>> counts(std::span<const sql::Id> items, Deadline deadline);
 
   private:
-    // What is known of the tables and the cache. Per process.
+    // The process's knowledge of the tables and the cache.
     struct Known {
         std::mutex mutex{};
         std::string space{};

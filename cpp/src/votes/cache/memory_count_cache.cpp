@@ -206,7 +206,7 @@ class MemoryCountCache final : public CountCache {
         const auto removed = store_->remove(key, [&](const Entry* entry) -> Result<void> {
             const auto* const count = entry != nullptr ? entry->as<CachedCount>() : nullptr;
             if (count != nullptr && predicate(*count)) return {};
-            return make_error(ErrorCode::config, "stays");  // remove() keeps what is refused.
+            return make_error(ErrorCode::config, "stays");  // remove() keeps refused ones.
         });
         return removed.ok() ? 1 : 0;
     }

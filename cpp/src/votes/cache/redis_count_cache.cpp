@@ -14,7 +14,7 @@ namespace {
 using redis::Reply;
 using redis::ReplyArray;
 
-// Keys of one call: what a server does for them takes about a millisecond.
+// Keys of one call: they take about a millisecond of a server's time.
 constexpr std::size_t kMaxScriptKeys = 256;
 
 class RedisCountCache final : public CountCache {
@@ -172,7 +172,8 @@ class RedisCountCache final : public CountCache {
     Result<std::string> identity(std::string_view space, Timeout timeout) override {
         const std::string key = identity_key(client_->options().prefix, space);
         const std::string name = random_name();
-        // Two commands, of which only the first who comes decides; SET NX GET needs Redis 7.
+        // Of several callers' SET NX only the first one writes; GET returns its value. SET NX GET
+        // needs Redis 7.
         const std::vector<std::string_view> commands[] = {{"SET", key, name, "NX"}, {"GET", key}};
         const auto replies = client_->execute_many(commands, timeout);
         for (const auto& reply : replies) {

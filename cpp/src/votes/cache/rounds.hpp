@@ -9,8 +9,8 @@
 
 namespace hotcount {
 
-/// Whether run() goes on after a round that failed so: the server was away, or one key or row was at
-/// fault. Other errors fail each round until somebody changes the configuration.
+/// Whether run() continues after a round failed with this error: the server was away, or one key or
+/// row was at fault. Other errors fail each round until the configuration is changed.
 inline bool is_worth_another_round(ErrorCode code) {
     return code != ErrorCode::config && code != ErrorCode::closed && code != ErrorCode::auth &&
            code != ErrorCode::permission_denied;
@@ -27,7 +27,7 @@ inline void add(SyncRound& sum, const SyncRound& round) {
     sum.refused += round.refused;
 }
 
-/// unsettled and at_risk are those of the latest round.
+/// Sums rounds, except that unsettled and at_risk are the latest round's.
 inline void add_round(SyncRound& sum, const SyncRound& round) {
     sum.unsettled = sum.at_risk = 0;
     add(sum, round);

@@ -11,7 +11,7 @@
 namespace hotcount {
 namespace {
 
-// Of a flush's time, for seeing what is left.
+// The part of a flush's time that is reserved for the last look.
 constexpr Duration kLastLook = std::chrono::milliseconds{250};
 
 // Votes that wait and were cast no later than `fences`, which has the last version of each shard.
@@ -61,7 +61,7 @@ Result<StreamDrain::Drained> StreamDrain::drain(std::string_view space,
             round = visitor_.get().visit(all_shards(), rounds.remaining());
         }
         auto now = waiting_->stream.states(space, shards, deadline);
-        // No answer in time: what the look before saw is what is known.
+        // No answer in time: the result of the previous look is the latest one.
         if (!now && now.error().code == ErrorCode::deadline) break;
         if (!now) return std::move(now).error();
         drained.left = std::min(waiting_until(*now, begun), drained.before);

@@ -123,7 +123,7 @@ Result<void> StreamMarks::set(sql::Connection& connection, const char* name,
 }
 
 Result<StreamMarks::Marks> StreamMarks::hold(sql::Connection& connection) {
-    // First, as whoever changes the strategy does.
+    // Locked first, as a change of the strategy does.
     HOTCOUNT_TRY(connection.query(lock_open_, {}, sql::kIgnoreRows));
     HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     return read(connection, read_);
@@ -243,7 +243,7 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
         HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
         if (marks.id != streams.space) return streams_are_gone();
-        // Whatever the floor says: a newer stream may have raised it.
+        // Checked before the floor, which a newer stream may have raised.
         if (marks.life != streams.life) return std::int64_t{0};
         if (floor.floor >= version) return floor.floor;
         HOTCOUNT_TRY(set(connection, "stream_floor", std::to_string(wanted)));
@@ -261,13 +261,14 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
 Result<void> StreamMarks::open(
     std::string_view space, Deadline deadline,
     const std::function<Result<void>(std::int64_t, std::int64_t)>& open) {
-    // In two transactions: whoever dies between the stream and the commit has noted before that it may
-    // be there.
+    // In two transactions: if the process dies between the stream and the commit, the mark that the
+    // stream may exist has been committed before.
     bool opened = false;
     while (!opened) {
         const auto note = [&](sql::Connection& connection) -> Result<void> {
             HOTCOUNT_TRY(hold(connection));
-            // Who raises the floor does it before, and the stream begins behind it, or not at all.
+            // A worker raises the floor before this lock, and the stream begins behind it, or not
+            // at all.
             HOTCOUNT_TRY(connection.query(lock_floor_, {}, sql::kIgnoreRows));
             HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
             HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
@@ -297,7 +298,7 @@ Result<void> StreamMarks::close(std::string_view space, Deadline deadline,
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const Marks marks, hold(connection));
         if (marks.id != space) return streams_are_gone();
-        // Streams of a copy that was restored are there although none is open.
+        // Streams from a restored copy exist although the mark says that none is open.
         HOTCOUNT_TRY_ASSIGN(const bool closed, close(marks.life));
         if (closed != marks.open) return {};
         return set(connection, "stream_open", closed ? "0" : "1");

@@ -1,4 +1,4 @@
-// What strategy write_behind keeps in SQL beside the votes: rows of vote_meta.
+// The marks that strategy write_behind keeps in SQL beside the votes: rows of vote_meta.
 //
 //   stream_id     names the streams of these tables, so that two databases over one Redis do not
 //                 write each other's votes
@@ -16,7 +16,7 @@
 //                 it died, therefore brings no vote back
 //   stream_names  former names of the streams, which such a copy may bring back
 //
-// The row stream_open is also the lock under which streams are made and closed; whoever changes the
+// The row stream_open is also the lock under which streams are made and closed; a change of the
 // strategy takes it too. Thread-safe.
 #pragma once
 
@@ -55,32 +55,32 @@ class StreamMarks {
         std::shared_ptr<const Fence> fence;  // The same object while the row stays the same.
         std::vector<std::string> former_names;
     };
-    /// The streams' name, drawn if there is none. A config error if the tables are another
-    /// strategy's.
+    /// The streams' name, which is drawn if there is none. A config error if the tables belong to
+    /// another strategy.
     Result<Streams> streams(Deadline deadline);
-    /// Before votes of versions up to this one are written. `streams`: as they were when the votes
-    /// were taken. False: a stream was made since, and the votes must not be written; what of them
-    /// still waits is taken again.
+    /// To be called before votes of versions up to this one are written. `streams`: as they were
+    /// when the votes were taken. False: a stream was made since, and the votes must not be
+    /// written; those that still wait are taken again.
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
     using Versions = std::array<std::int64_t, VoteStream::kShards>;
-    /// Raises the fence of these shards to the last versions of their streams, and the floor behind it;
-    /// where it is higher it stays. For a stream that was not there, the version is beyond the floor: a
-    /// worker may have written its votes, and flush() have closed it, since `streams` were read. Then
-    /// `again` advances it once more, while nobody makes a stream. Nothing that was taken before is
-    /// written after this has returned. Returns the versions, by shard; none if a stream was made since
-    /// `streams`: its votes may have such versions.
+    /// Raises the fence of these shards to the last versions of their streams, and the floor behind
+    /// it; a higher floor stays. For a missing stream the version is beyond the floor: since
+    /// `streams` were read, a worker may have written its votes, and flush() have closed it. Then
+    /// `again` advances the stream once more, while no stream can be made. No vote that was taken
+    /// before is written after this has returned. Returns the versions, by shard; none if a stream
+    /// was made since `streams`: its votes may have such versions.
     using Advance = std::function<Result<std::vector<VoteStream::Advanced>>(
         std::span<const std::size_t> shards, std::int64_t beyond)>;
     Result<std::optional<Versions>> raise_fence(const Streams& streams,
                                                 std::span<const std::size_t> shards,
                                                 std::span<const VoteStream::Advanced> advanced,
                                                 const Advance& again, Deadline deadline);
-    /// Runs open(floor, life) while nobody closes the streams or changes the strategy. It may be run
-    /// again.
+    /// Runs open(floor, life) while streams cannot be closed and the strategy cannot change. It may
+    /// be run again.
     Result<void> open(
         std::string_view space, Deadline deadline,
         const std::function<Result<void>(std::int64_t floor, std::int64_t life)>& open);
-    /// Notes that no vote waits, if close() says so; nobody makes a stream meanwhile. A config error
+    /// Records that no vote waits, if close() says so, while no stream can be made. A config error
     /// if the streams have another name by now.
     Result<void> close(std::string_view space, Deadline deadline,
                        const std::function<Result<bool>(std::int64_t life)>& close);
@@ -124,8 +124,8 @@ class StreamMarks {
     ForkLocal<Reserved> reserved_{[] { return std::make_unique<Reserved>(); }};
 };
 
-/// For those who change the strategy, in their transaction: a config error if votes may wait in Redis.
-/// `holds`: the transaction writes, and none come to wait until it ends.
+/// For a transaction that changes the strategy: a config error if votes may wait in Redis. `holds`:
+/// the transaction writes, and no vote comes to wait until it ends.
 Result<void> refuse_waiting_votes(sql::Connection& connection, const VotesOptions& options,
                                   const sql::Grammar& grammar, bool holds);
 /// For strategy write_behind as it takes tables over: streams get another name, and go on behind the

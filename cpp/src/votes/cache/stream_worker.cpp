@@ -18,15 +18,16 @@
 namespace hotcount {
 namespace {
 
-// A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
-// worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
+// A page is written within this time, or not at all. Much less than VoteStream::kTakeOver, after
+// which another worker writes it: a worker that was stopped for long must not restore deleted
+// votes.
 constexpr Duration kPageTime = std::chrono::seconds{10};
 // How long a thread stays with a stream while other streams wait. A stream that receives votes faster
 // than the worker writes them would occupy the thread for the whole round.
 constexpr Duration kVisit = std::chrono::milliseconds{500};
 // How often the fence may be raised in a round.
 constexpr int kMostFences = 10;
-// Of a round's time, and at the end of run(), for giving back what was not written.
+// The time of a round, and at the end of run(), that is reserved for giving unwritten votes back.
 constexpr Duration kGiveBackTime = std::chrono::milliseconds{250};
 // How often a worker deletes streams of former names, which an old copy of Redis's data may have
 // brought back.
@@ -58,7 +59,7 @@ class StreamWorker final : public StreamVisitor {
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
-        // A round that a paused server holds up must not keep whoever stops the worker waiting.
+        // A round that a paused server delays must not delay the call that stops the worker.
         auto ended = run_rounds([this](const StopRounds&) { return run_once(kPageTime); },
                                 waiting_->options.interval, stop);
         // Redis may have been away when the last round tried to.
@@ -104,25 +105,25 @@ class StreamWorker final : public StreamVisitor {
     // A stream that a thread of a round is to look at.
     struct Visit {
         std::size_t shard;
-        std::string after{"0"};  // What cannot be written now is not taken again in this round.
+        std::string after{"0"};  // Votes up to this id are not taken again in this round.
         bool all_written{true};
     };
-    // What the threads of a round share.
+    // The state that the threads of a round share.
     struct Round {
         // With the fence as it was when the round began.
         const StreamMarks::Streams streams;
         const Deadline deadline;
         const bool once;
-        // The fence was raised, or a stream was made, since: what is left is for the next round.
+        // The fence was raised, or a stream was made: the remaining votes are for the next round.
         std::atomic<bool> outdated{false};
-        std::mutex mutex{};  // Of all below.
+        std::mutex mutex{};  // Guards all members below.
         std::deque<Visit> to_visit{};
         SyncRound done{};
         std::vector<Suspect> suspects{};
         std::optional<Error> failed{};
     };
 
-    // Once more with the fence as it is by then, if it was raised meanwhile.
+    // Repeats the round with the present fence, if the fence was raised meanwhile.
     Result<SyncRound> whole_round(std::span<const std::size_t> shards, bool once,
                                   Deadline deadline) {
         SyncRound done{};
@@ -191,16 +192,16 @@ class StreamWorker final : public StreamVisitor {
             }
             cleaned_ = waiting_->now();
         }
-        // A stream that came back takes votes, so nobody may take the tables over.
+        // A stream that came back accepts votes, so the tables must not be taken over.
         if (!there || streams.open) return {};
         return waiting_->marks.open(streams.space, deadline,
                                     [](std::int64_t, std::int64_t) { return Result<void>{}; });
     }
 
-    // What a round has taken and not written is for whoever comes first: this worker may be at its end.
-    // A page whose reply did not come is among it. Under round_mutex_.
+    // Gives back the votes that a round has taken and not written: this worker may be at its end.
+    // That includes a page whose reply did not come. Under round_mutex_.
     void give_back(Deadline deadline) {
-        // Such a write may still be under way: others wait for kTakeOver.
+        // A write of them may still be under way: other workers wait for kTakeOver.
         if (waiting_->now() < unsure_until_.load()) return;
         for (std::size_t shard = 0; shard < VoteStream::kShards; ++shard) {
             Left& left = left_[shard];
@@ -216,7 +217,7 @@ class StreamWorker final : public StreamVisitor {
             Visit visit = std::move(round.to_visit.front());
             round.to_visit.pop_front();
             lock.unlock();
-            // As long as it is not known better: what is taken may be without a reply.
+            // Until the reply of a take is known, the page may be this worker's.
             left_[visit.shard] = Left{round.streams.space, true};
             auto all_seen = drain(round, visit);
             if (all_seen) left_[visit.shard].some = !*all_seen || !visit.all_written;
@@ -229,14 +230,15 @@ class StreamWorker final : public StreamVisitor {
         }
     }
 
-    // Whether the stream has no more votes for this round. It ends before, too, for others' sake.
+    // Whether the stream has no more votes for this round. Ends earlier if other streams wait.
     Result<bool> drain(Round& round, Visit& visit) {
         const std::size_t shard = visit.shard;
         const Deadline visit_end = Deadline::after(kVisit);
         bool all_seen = false;
         while (!all_seen && !round.outdated && !round.deadline.passed()) {
             const SteadyTime seen = waiting_->now();
-            // From before it is taken: the reply may come long after others have taken the page over.
+            // Measured before the page is taken: the reply may come long after another worker took
+            // the page over.
             const Deadline written_by =
                 Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
             auto taken = waiting_->stream.take(round.streams.space, shard, consumer_, visit.after,
@@ -300,7 +302,7 @@ class StreamWorker final : public StreamVisitor {
             HOTCOUNT_TRY_ASSIGN(const bool reserved,
                                 waiting_->marks.reserve(round.streams, newest, deadline));
             if (!reserved) round.outdated = true;
-            // A group writes what it is given, however late.
+            // A group commit writes the votes that it is given, however late.
             if (!reserved || deadline.passed()) return false;
         }
         // Again for the rows whose last vote was refused: an earlier one may be accepted. Versions keep
@@ -347,7 +349,7 @@ class StreamWorker final : public StreamVisitor {
             }
             rows = std::move(left);
         }
-        // Only now: whoever dies before leaves votes that are written twice, which changes nothing.
+        // Only now: if the process dies before, votes are written twice, which changes nothing.
         HOTCOUNT_TRY(
             waiting_->stream.settle(round.streams.space, shard, settled, refused, round.deadline));
         part.refused = static_cast<std::int64_t>(refused.size());
@@ -358,13 +360,14 @@ class StreamWorker final : public StreamVisitor {
         return settled.size() == entries.size();
     }
 
-    // Of this vote alone, whatever the state of the database: it has no such item, or its count is full.
+    // Whether the error is this vote's in any state of the database: its item is missing, or its
+    // count full.
     static bool is_for_good(const Error& error) {
         return error.code == ErrorCode::integrity || error.code == ErrorCode::overflow ||
                error.condition == SqlCondition::narrow_column;
     }
 
-    // They are set aside if the database takes other votes. If not, they wait.
+    // Suspects are set aside if the database accepts other votes. If not, they wait.
     Result<void> settle_suspects(Round& round) {
         for (const Suspect& suspect : round.suspects) {
             if (round.done.saved == 0) return suspect.error;
@@ -380,7 +383,8 @@ class StreamWorker final : public StreamVisitor {
     const std::shared_ptr<WaitingVotes> waiting_;
     const std::string consumer_{random_name()};
     std::timed_mutex round_mutex_;
-    // What this worker may have of each stream, by shard. A round's threads have a shard each.
+    // The votes that this worker may hold of each stream, by shard. A round's threads have a shard
+    // each.
     struct Left {
         std::string space{};
         bool some{false};
@@ -421,7 +425,7 @@ Result<std::string> WaitingVotes::space(Deadline deadline) {
     Known& known = known_.get();
     std::string before;
     {
-        // One asks again, and the others go on with the name meanwhile.
+        // One caller asks again, and the others use the old name meanwhile.
         const std::lock_guard lock(known.mutex);
         before = known.space;
         known.until = options.clock->steady_now() + kAskAgain;
@@ -430,7 +434,7 @@ Result<std::string> WaitingVotes::space(Deadline deadline) {
     auto found = streams(before.empty() ? deadline : Deadline::after(left / 2));
     if (found) return std::move(found->space);
     const std::lock_guard lock(known.mutex);
-    // Nobody can have made the tables anew in a database that is away: votes need only Redis.
+    // Tables cannot be made anew in a database that is away, and votes need only Redis.
     if (!before.empty() && is_away(found.error().code)) return before;
     known.space.clear();
     return std::move(found).error();
@@ -451,7 +455,7 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
     const auto there = [&] { return known.opened[shard] > seen; };
     const bool waited =
         wait_or_interrupt(known.changed, lock, deadline, [&] { return !known.opening || there(); });
-    // Whoever wants it still asks for it again below.
+    // A caller that still needs it asks again below.
     known.missing.erase(shard);
     if (there()) return {};
     if (!waited) {

@@ -20,7 +20,7 @@
 
 namespace hotcount {
 
-/// The streams, their marks in SQL, and what writes votes there. Thread-safe.
+/// The streams, their marks in SQL, and the writer of their votes. Thread-safe.
 class WaitingVotes {
   public:
     WaitingVotes(std::shared_ptr<sql::Database> database, std::shared_ptr<const Layout> layout,
@@ -32,18 +32,18 @@ class WaitingVotes {
           commit(std::move(make_commit)) {}
 
     /// The name of the streams, as known for at most max_age, or longer while SQL is away. For
-    /// votes: a stream of a name that is not the tables' any more is not there, and takes none.
+    /// votes: streams of a former name do not exist, and accept no votes.
     Result<std::string> space(Deadline deadline);
-    /// What the tables say now.
+    /// The streams as the tables have them now.
     Result<StreamMarks::Streams> streams(Deadline deadline);
     /// The name as it was within the last second.
     Result<std::string> recent_space(Deadline deadline);
-    /// The same if it needs no look at SQL; else empty.
+    /// As space(), if that needs no query; else empty.
     std::string known_space();
-    /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if
-    /// this process has made it since then: of many calls that found it missing one makes it. One
-    /// call at a time makes streams, and the next one makes all that others have asked for
-    /// meanwhile.
+    /// Makes a stream that was missing at `seen` or later, at the end of SQL's votes. Does nothing
+    /// if this process has made it since then: of many calls that found it missing one makes it.
+    /// One call at a time makes streams, and the next one makes all those that other calls have
+    /// requested meanwhile.
     Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
                       Deadline deadline);
     SteadyTime now() const { return options.clock->steady_now(); }
@@ -60,7 +60,7 @@ class WaitingVotes {
         SteadyTime until;
         SteadyTime read;
         std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
-        std::set<std::size_t> missing;                         // That somebody waits for.
+        std::set<std::size_t> missing;                         // Their streams are waited for.
         bool opening{false};
         std::condition_variable changed;
     };
@@ -96,11 +96,11 @@ class StreamDrain {
         std::int64_t left{0};     ///< Of them, at the deadline.
         std::int64_t at_risk{0};  ///< All that waited at the last look.
     };
-    /// Writes what was cast before, or waits for workers that have taken it. What other streams
-    /// have keeps nobody waiting.
+    /// Writes earlier votes, or waits for workers that have taken them. Votes of other streams are
+    /// not waited for.
     Result<Drained> drain(std::string_view space, std::span<const std::size_t> shards,
                           Deadline deadline);
-    /// The same; a deadline error if any of it is left.
+    /// As drain(); a deadline error if votes are left.
     Result<void> write(std::string_view space, std::span<const std::size_t> shards,
                        Deadline deadline);
 
@@ -113,8 +113,8 @@ class StreamDrain {
             return versions[VoteStream::shard_of(streams.space, item)];
         }
     };
-    /// Before votes are deleted, of an item or of all: writes what waits, and sees to it that none
-    /// of it is written ever again.
+    /// To be called before votes are deleted, of an item or of all: writes the waiting votes, and
+    /// makes sure that none of them is written again.
     Result<Fenced> settle(const sql::Id* item, Deadline deadline);
 
   private:

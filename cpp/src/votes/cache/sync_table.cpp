@@ -20,7 +20,7 @@ sql::Statements sync_statements(const VoteNames& n, const sql::Grammar& g) {
                            {{"in_halves", sql::flag(!g.sums_in_decimals())}});
 }
 
-// A sum of an item, which stands in the columns from `first` on.
+// Reads the sum of an item from the columns from `first` on.
 Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, const sql::Id& item) {
     if (!row.is_integer(first)) return count_overflow(item);
     const std::int64_t high = row.integer(first);
@@ -189,7 +189,7 @@ Result<std::optional<SyncTable::State>> SyncTable::fence(sql::Connection& connec
     if (!before) return before;
     const std::array<sql::Value, 2> values{std::string_view{holder}, sql::to_value(item)};
     HOTCOUNT_TRY(connection.run(fence_->of(1), values, nullptr));
-    // Again: a row that was not there could not be locked, and others may have made it.
+    // Read again: a missing row could not be locked, and another transaction may have inserted it.
     HOTCOUNT_TRY_ASSIGN(std::optional<State> state, read(connection, item));
     if (state &&
         ((!before->holder.empty() && before->holder != holder) || state->gen != before->gen + 1)) {
@@ -239,11 +239,11 @@ Result<std::optional<std::vector<SyncPages::Fenced>>> SyncTable::fence_at_once(
     return fenced;
 }
 
-// What a save comes to; SaveState::refused: nothing yet, it is to be written.
+// The outcome of a save; SaveState::refused: it is yet to be written.
 SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEntry& entry) {
     if (!state) return SaveState::gone;
     if (entry.epoch < state->epoch) return SaveState::outdated;
-    // The cache knows of what SQL does not: SQL is an older copy.
+    // The cache has an epoch or gen that SQL does not: SQL is an older copy.
     if (entry.epoch > state->epoch || entry.gen > state->gen) return SaveState::doubtful;
     if (entry.gen < state->gen) return SaveState::fenced;
     if (entry.gen == state->saved_gen && entry.version <= state->saved_version) {

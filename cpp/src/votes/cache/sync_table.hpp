@@ -1,4 +1,4 @@
-// What strategy cached keeps in SQL beside the votes:
+// The state that strategy cached keeps in SQL beside the votes:
 //
 //   vote_sync (item, epoch, gen, saved_gen, saved_version, holder, wide)
 //     epoch          raised by each recount; a vote's transaction reads it, so that a count knows
@@ -11,8 +11,9 @@
 //   vote_recount (item, asked)   items whose count is in doubt, for a worker
 //   vote_meta: cache_id          the name under which these tables count in a cache
 //
-// Every function runs inside the caller's transaction. What takes many items is one to three
-// statements for each 1,024 of them, where the dialect has SyncPages, and goes item by item elsewhere.
+// Every function runs inside the caller's transaction. A function over many items takes one to
+// three statements for each 1,024 of them, where the dialect has SyncPages, and goes item by item
+// elsewhere.
 #pragma once
 
 #include <hotcount/sql.hpp>
@@ -30,7 +31,7 @@
 
 namespace hotcount {
 
-/// What a save came to.
+/// The outcome of a save.
 enum class SaveState : std::uint8_t {
     saved,     ///< item.vote_count has it: written now, or by another before.
     behind,    ///< A later version of it is saved.
@@ -50,25 +51,25 @@ class SyncTable {
     std::string schema(const std::string& item_type = {}) const;
 
     using State = SyncState;
-    /// What keeps the state as it was read until the transaction ends: those that vote share the
-    /// item's row, those that change the state have it alone. So a recount waits for the votes
-    /// under way, and a vote that comes after it reads the new epoch.
-    /// `to_save` holds the row of vote_sync as well: it keeps fences away, which leave the items alone.
+    /// The lock that keeps the state until the transaction ends. Transactions that vote share the
+    /// item's row; transactions that change the state lock it exclusively. So a recount waits for
+    /// the votes under way, and a vote that comes after it reads the new epoch. `to_save` locks the
+    /// row of vote_sync as well: it blocks fences, which do not lock the items.
     enum class Hold : std::uint8_t { none, shared, alone, to_save };
-    /// None if the item has no row. An item that was never filled has zeros.
+    /// nullopt if the item has no row. An item that was never filled has zeros.
     Result<std::optional<State>> read(sql::Connection& connection, const sql::Id& item,
                                       Hold hold = Hold::none) const;
-    /// The same of many, by index.
+    /// The states of many items, by index.
     Result<std::vector<std::optional<State>>> read_all(sql::Connection& connection,
                                                        std::span<const sql::Id> items) const;
 
-    /// What a reader needs of a State.
+    /// The part of a State that readers need.
     struct Stored {
         sql::Id item;
         std::int64_t count;
         std::int64_t epoch;
     };
-    /// By index, in few statements; none for an item that has no row.
+    /// By index, in few statements; nullopt for an item without a row.
     Result<std::vector<std::optional<Stored>>> read_stored(sql::Connection& connection,
                                                            std::span<const sql::Id> items) const;
     /// sum() of each, by index, in few statements.
@@ -80,16 +81,16 @@ class SyncTable {
     Result<std::int64_t> sum(sql::Connection& connection, const sql::Id& item) const;
     Result<void> set_wide(sql::Connection& connection, const sql::Id& item) const;
 
-    /// Raises the gen; what is read with it holds until a save with that gen. None if the item
-    /// has no row. Asks for a recount if another cache has counted the item before: what that
-    /// one had not saved is in nobody's count.
+    /// Raises the gen; the values read with it hold until a save with that gen. nullopt if the item
+    /// has no row. Requests a recount if another cache has counted the item before: that cache's
+    /// unsaved votes are in no count.
     Result<std::optional<State>> fence(sql::Connection& connection, const sql::Id& item,
                                        const std::string& holder) const;
     Result<std::vector<std::optional<State>>> fence_all(sql::Connection& connection,
                                                         std::span<const sql::Id> items,
                                                         const std::string& holder) const;
-    /// The same for items that are each another one, and commits by itself; see SyncPages::fence().
-    /// None if the dialect does not do that.
+    /// As fence() for distinct items, and commits by itself; see SyncPages::fence(). nullopt if the
+    /// dialect cannot do that.
     Result<std::optional<std::vector<SyncPages::Fenced>>> fence_at_once(
         sql::Connection& connection, std::span<const sql::Id> items, const std::string& holder,
         const std::string& space, Deadline deadline) const;
@@ -116,7 +117,7 @@ class SyncTable {
         sql::Id item;
         std::int64_t above;
     };
-    /// The epochs by index; none if the sum would leave 64 bits: then the item is as it was.
+    /// The epochs by index; nullopt if the sum would exceed 64 bits: then the item stays as it was.
     Result<std::vector<std::optional<std::int64_t>>> recount_all(
         sql::Connection& connection, std::span<const ToRecount> recounts) const;
 
@@ -131,13 +132,13 @@ class SyncTable {
     Result<void> take_back_asks(sql::Connection& connection, const sql::Id& item,
                                 std::int64_t asks) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
-    /// Forgets requests, but those that were asked again since they were read.
+    /// Deletes requests, except those that were made again since they were read.
     Result<void> settle(sql::Connection& connection, std::span<const Request> requests) const;
 
     /// The cache id of these tables; a config error if another strategy counts them. `hold`: it
     /// stays so until the transaction, one that writes, ends.
     Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
-    /// A new cache id: what was counted under the old one is not used any more.
+    /// Draws a new cache id: counts under the old one are not used any more.
     Result<void> renew(sql::Connection& connection) const;
 
   private:

@@ -16,7 +16,7 @@ namespace {
 
 // Items recounted in one transaction: each sums all votes of its item while voters wait.
 constexpr std::size_t kMaxRecounts = 100;
-// How long a save waits for an item that others hold.
+// How long a save waits for an item that other transactions have locked.
 constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
 
 class Worker final : public SyncWorker {
@@ -77,8 +77,8 @@ class Worker final : public SyncWorker {
         return round;
     }
 
-    // Threads take pages from one cursor. It lives as long as the round, so that a page that
-    // somebody dies with comes again in the next.
+    // Threads take pages from one cursor. It lives as long as the round, so that a page whose
+    // thread died comes again in the next round.
     Result<void> all_pages(Deadline deadline, SyncRound& round) {
         Pages pages;
         Result<void> own = one_page(pages, deadline, round);
@@ -134,8 +134,8 @@ class Worker final : public SyncWorker {
         return {};
     }
 
-    // Under the mutex of the pages. A scan finds fewer than it is asked for among other keys, and at
-    // times more: pages are full, because each costs the same statements.
+    // Under the mutex of the pages. Among other keys a scan finds fewer hashes than requested, and
+    // at times more. Pages are filled up, because each costs the same statements.
     Result<std::vector<std::string>> next_page(Pages& pages, Deadline deadline) {
         const std::size_t most = cached_->options().page;
         while (!pages.scanned && pages.found.size() < most) {
@@ -308,8 +308,9 @@ class Worker final : public SyncWorker {
         for (std::size_t i = 0; i < unsaved.size(); ++i) {
             Found& each = *unsaved[i];
             if (each.state == SaveState::held) {
-                // By its voters, one after the other, or by somebody for long. No other item is
-                // locked while it is waited for; if in vain, the next round comes back to it.
+                // Held by its voters, one after the other, or by one transaction for long. No other
+                // item is locked during the wait; if it is in vain, the next round comes back to
+                // the item.
                 const SteadyTime until = Deadline::after(kHeldItemWait).time();
                 (void)save_part(i, 1, true, Deadline::at(std::min(deadline.time(), until)));
             }
@@ -320,8 +321,8 @@ class Worker final : public SyncWorker {
         return check_behind(found, behind, deadline);
     }
 
-    // The database refuses the count of one item, say by a trigger: the others are saved, and the
-    // round fails in the end.
+    // The database refuses the count of one item, for example by a trigger: the other items are
+    // saved, and the round fails at its end.
     Result<void> save_apart(std::span<Found> found, const Error& error, Deadline deadline) {
         if (found.size() == 1) {
             found.front().state = SaveState::refused;
@@ -334,8 +335,8 @@ class Worker final : public SyncWorker {
         return save(found.subspan(half), deadline);
     }
 
-    // Behind is usual if another worker was faster; a cache that went back to an older state,
-    // a failover to a replica, looks the same and stays so.
+    // Behind is usual if another worker was faster. A cache that went back to an older state, after
+    // a failover to a replica, looks the same and stays behind.
     Result<void> check_behind(std::span<Found> found, std::span<const std::string> behind,
                               Deadline deadline) {
         if (behind.empty()) return {};
@@ -356,7 +357,8 @@ class Worker final : public SyncWorker {
         return ask_recounts(lost, deadline);
     }
 
-    // Hashes that earlier rounds saw and this one did not, though none could delete them yet.
+    // Hashes that earlier rounds found and this one did not, although they are not due for deletion
+    // yet.
     Result<void> look_for_lost(Deadline deadline, SyncRound& round) {
         std::vector<std::string> missing;
         for (const auto& [text, seen] : seen_) {

@@ -20,7 +20,8 @@ constexpr std::int64_t kHalfFull = std::int64_t{1} << 19;
 constexpr std::string_view kKeptRefused = "1000";
 // A worker that is this idle, and has no votes, is forgotten.
 constexpr std::string_view kForgetConsumer = "600000";
-// Of what a call that makes a stream has to respect, in seconds: longer than it can be on its way.
+// Lifetime in seconds of the keys that a late call must still find before it makes a stream: longer
+// than such a call can be on its way.
 constexpr std::string_view kKeepClosed = "86400";
 
 // FNV-1a: the same in every process and release, or two would put one item's votes in two streams.
@@ -39,7 +40,7 @@ std::optional<std::int64_t> number_in(std::string_view text) {
     return number;
 }
 
-// Of an entry's id; 0 if it is none.
+// The version in an entry's id; 0 if it has none.
 std::int64_t version_in(std::string_view id) {
     const auto dash = id.find('-');
     if (dash == std::string_view::npos) return 0;
@@ -122,7 +123,7 @@ Result<void> VoteStream::open(std::string_view space, std::size_t shard, std::in
                               std::int64_t life, Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamOpenLua, redis::Script::Kind::single,
                                        redis::is_integer};
-    // An empty stream has had no vote, so its last id is 0-0: what has it is not begun.
+    // An empty stream has had no vote, so its last id is 0-0: such a stream is not begun.
     const std::string stream = key(space, shard);
     HOTCOUNT_TRY(
         run(kScript, {stream, stream + ":closed", stream + ":least"},

@@ -29,7 +29,7 @@
 
 namespace hotcount {
 
-/// The version of a vote: `number` is what follows the milliseconds in its id.
+/// The version of a vote: `number` is the part of its id after the milliseconds.
 constexpr std::int64_t version_of(std::int64_t milliseconds, std::int64_t number) {
     return (milliseconds << 20) + number;
 }
@@ -65,9 +65,9 @@ class VoteStream {
     struct Entry {
         std::string id;
         std::int64_t version{0};
-        /// Without its fields in Redis: somebody has deleted it.
+        /// The entry has been deleted in Redis.
         bool gone{false};
-        std::optional<Ballot> ballot{};  ///< None: no vote for these tables.
+        std::optional<Ballot> ballot{};  ///< nullopt: not a vote for these tables.
         /// As in Redis: i, u or o, v.
         std::array<std::string, 4> fields{};
     };
@@ -80,8 +80,8 @@ class VoteStream {
     /// are none, those that another consumer has had for kTakeOver; else new ones.
     Result<Page> take(std::string_view space, std::size_t shard, const std::string& consumer,
                       const std::string& after, Deadline deadline);
-    /// Leaves what the worker has of it to others, who take it over at once. Only if no write of
-    /// these votes is still under way.
+    /// Gives the worker's votes back, so that other workers take them over at once. Only if no
+    /// write of these votes is still under way.
     Result<void> give_back(std::string_view space, std::size_t shard, const std::string& consumer,
                            Deadline deadline);
     static constexpr Duration kTakeOver = std::chrono::seconds{30};
@@ -105,7 +105,7 @@ class VoteStream {
 
     struct State {
         std::int64_t votes{0};
-        std::int64_t first{0};  ///< The version of the oldest that waits; 0 if none does.
+        std::int64_t first{0};  ///< The oldest waiting vote's version; 0 if no vote waits.
         std::int64_t last{0};   ///< The last version that was given; 0: there is no such stream.
     };
     Result<std::vector<State>> states(std::string_view space, std::span<const std::size_t> shards,
@@ -126,8 +126,8 @@ class VoteStream {
     /// Deletes the refused votes of a user; in one stream all of them, because the user may be there
     /// under another id.
     Result<void> forget_refused(std::string_view space, const sql::Id& user, Deadline deadline);
-    /// Deletes streams of a name that the tables had before, and votes that were refused there: what is
-    /// in them came back with an old copy of Redis's data.
+    /// Deletes streams of a former name, and the votes that were refused there: they came back with
+    /// an old copy of Redis's data.
     Result<void> drop(std::string_view space, Deadline deadline);
     /// Deletes refused votes of versions up to this one, by shard.
     Result<void> drop_refused(std::string_view space,

@@ -146,8 +146,8 @@ Result<Cast> SqlVotes::write_toggled(const Ballot& ballot, Deadline deadline) {
     return cast;
 }
 
-// What the vote was is known for certain only once its row is held, which writing it does. So it is
-// written as if it were to be cast, and once more if it stood already.
+// The old vote is known for certain only once its row is locked, which a write does. So the vote is
+// written first, and retracted if it had the same value before.
 Result<Cast> SqlVotes::toggle_row(sql::Connection& connection, const Ballot& ballot) {
     HOTCOUNT_TRY(ensure_item(connection, *layout_, options_.missing_item, ballot.item));
     if (!options_.foreign_key || place() == CountPlace::cells) {

@@ -18,7 +18,7 @@ class ItemWriter final : public GroupVoteWriter {
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
                        std::int64_t counted, std::span<QueuedVote* const>) override {
         if (layout().counts_in_items) {
-            // A trigger takes the vote of an item that is not there, if no foreign key refuses it.
+            // A trigger accepts a vote for a missing item, if no foreign key refuses it.
             if (counted > 0) HOTCOUNT_TRY(require_item(connection, layout(), item));
             if (difference == 0) return {};
             return bump_item(connection, layout(), item, difference);

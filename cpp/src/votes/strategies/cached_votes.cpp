@@ -46,7 +46,7 @@ class CachedVotes final : public SqlVotes {
         const Deadline until = time_to_send(deadline, ballots.size());
         std::vector<Result<Cast>> casts;
         auto writes = to_writes<QueuedCachedVote>(ballots, ids_are_apart(ballots, deadline), casts);
-        // What was committed, the writer has counted.
+        // The writer has counted the committed votes; failed ones are added here.
         Increments increments{*cached_};
         bool failed = false;
         writes.settle = [&, settle = std::move(writes.settle)](std::size_t i,
@@ -115,10 +115,11 @@ class CachedVotes final : public SqlVotes {
             report.acked += round.saved + round.recounted;
             report.pending = round.unsettled;
             report.at_risk = round.at_risk;
-            // What a round found unsaved it has saved, or it says so: votes that came meanwhile
-            // are not waited for.
+            // The round has saved the unsaved counts that it found, or reports them: votes that
+            // came meanwhile are not waited for.
             if (round.unsettled == 0 || deadline.passed()) return report;
-            // Usually a fill, which the next round saves; at worst what no round can settle.
+            // Usually a hash was filled, which the next round saves; at worst no round can settle
+            // it.
             sleep_or_interrupt(std::chrono::milliseconds{1});
         }
     }
@@ -301,8 +302,7 @@ class CachedVotes final : public SqlVotes {
         std::int64_t epoch{0};
     };
 
-    // What count() answers. Of votes in a hash that nobody has filled, a recount has those of lower
-    // epochs.
+    // The answer of count(). A recount has counted the votes of lower epochs in an unfilled hash.
     static std::int64_t shown(const InSql& in_sql, const CacheEntry* entry) {
         if (entry == nullptr) return in_sql.count;
         if (entry->filled()) return entry->value;
@@ -360,8 +360,8 @@ class CachedVotes final : public SqlVotes {
         return {};
     }
 
-    // Of `items`; if `most` is not 0, of the next items behind `after`, which `items` is set to.
-    // `orphans`: those of them that have no row.
+    // Of `items`; if `most` is not 0, of the next items after `after`, to which `items` is set.
+    // `orphans`: the items without a row.
     Result<std::vector<Stored>> read_stored(std::vector<sql::Id>& items, std::size_t most,
                                             const std::optional<sql::Id>& after, Findings& orphans,
                                             Deadline deadline) {
@@ -408,8 +408,8 @@ class CachedVotes final : public SqlVotes {
             if ((void_hash ? each.in_sql.count : count) != each.votes) wrong.push_back(each.item);
         }
         if (dry_run) return {};
-        // Left by a recount that a worker over another cache made, or whose drop was lost with a
-        // server. Workers look at SQL for what is unsaved only.
+        // Left by a recount of a worker over another cache, or by one whose drop was lost with a
+        // server. Workers look in SQL only for unsaved counts.
         if (!outdated.empty()) {
             HOTCOUNT_TRY(cached_->cache().drop(space, outdated, deadline.remaining()));
         }

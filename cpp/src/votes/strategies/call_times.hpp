@@ -36,7 +36,7 @@ class CallTimes {
     }
 
   private:
-    // Of quarters of a microsecond. Times below 1 us share one bucket, the first.
+    // In units of 0.25 us. Times below 1 us share the first bucket.
     using Buckets = LogBuckets<2>;
     static constexpr Duration kUnit{250};
     static constexpr std::size_t kFirst = Buckets::index(3);

@@ -1,5 +1,5 @@
-// Takes votes out of the tables, and out of the counts in the same transactions: page by page, so
-// that voters wait for a page at most, and whoever dies leaves whole pages behind.
+// Deletes votes, and subtracts them from the counts in the same transactions: page by page, so that
+// voters wait for one page at most, and a process that dies leaves whole pages behind.
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/check.hpp>
@@ -29,7 +29,7 @@ std::int64_t live(std::span<const Row> votes) {
 
 }  // namespace
 
-// What is known after a page failed: those before it are committed.
+// The error after a page failed: it adds that the earlier pages are committed.
 Error SqlVotes::after_pages(Error error, std::int64_t votes, const char* what) {
     if (votes == 0) return error;
     static constexpr std::string_view kKnown = "nothing was applied";
@@ -167,7 +167,7 @@ Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row
         removed += page.votes;
         note_appended(1);
     } while (page.full);
-    // The rest, and what counted them. Voters may have been quicker: then once more.
+    // The remaining votes and the counts. Once more if voters were quicker.
     std::int64_t ver = 0;
     do {
         const auto finish = [&](sql::Connection& connection) {
@@ -182,8 +182,8 @@ Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row
 Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
                                                     const sql::Id& item, bool delete_row,
                                                     std::int64_t until, std::int64_t& ver) {
-    // Nobody folds or reconciles what is going to be gone: a difference that was read before would
-    // be added to an item made again.
+    // Blocks folds and reconciles: a difference that they have read before would be added to an
+    // item that was created again.
     if (layout_->vote_dialect().is_server())
         HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
     HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
@@ -198,8 +198,8 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     using Alone = VoteRemoval::Alone;
     Alone alone = Alone::taken;
     if (vote_first) {
-        // Voters hold their votes while they wait for the item. So it was taken after the votes,
-        // and only if it has to go: while others vote, FOR UPDATE may wait for long.
+        // Voters hold their votes while they wait for the item, so the item is locked after the
+        // votes. And only if it has to be deleted: while others vote, FOR UPDATE may wait for long.
         there = last.there;
         if (delete_row) {
             HOTCOUNT_TRY_ASSIGN(last.full, removal_.has_votes(connection, item));
@@ -210,7 +210,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     }
     HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item, there, alone));
     if (until != VoteRemoval::kAll && alone == Alone::taken) {
-        // Later votes stay, and nobody adds to them now.
+        // Later votes stay; no vote can be added to them now.
         HOTCOUNT_TRY_ASSIGN(const std::int64_t left, removal_.sum_of(connection, item));
         if (left != 0) HOTCOUNT_TRY(move_count(connection, item, left));
     }
@@ -218,7 +218,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
         if (delete_row) HOTCOUNT_TRY(removal_.delete_item(connection, item));
         return last;
     }
-    // An item that was not there has held off nobody.
+    // An item without a row has blocked no voter.
     HOTCOUNT_TRY_ASSIGN(const bool added, removal_.take_item(connection, item));
     if (!added) return last;
     return make_error(ErrorCode::database,

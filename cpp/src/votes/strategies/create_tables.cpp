@@ -60,7 +60,7 @@ Result<void> SqlVotes::refuse_incomplete(const Adoption& adoption) {
                           "`hotcount schema` print the statements that do. Nothing was changed");
 }
 
-// Nothing of what is written stays.
+// The transaction is rolled back.
 Result<void> SqlVotes::try_rules(const Adoption& adoption, Deadline deadline) const {
     const auto attempt = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(connection.begin(deadline));
@@ -82,7 +82,8 @@ Result<void> SqlVotes::try_without_triggers(const Adoption& adoption,
     return adoption.try_rules(connection);
 }
 
-// A snapshot does not tell. What cannot be tried, because the server takes no writes, stays.
+// A read-only snapshot cannot tell. If a server that takes no writes prevents the attempt, the
+// rights count as present.
 bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) const {
     if (!found.are_anothers) return false;
     const auto connection = database_->writer(deadline);
@@ -109,7 +110,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
     };
     bool made = false;
     bool has_marks = false;
-    // Without a lock: a process that only starts keeps nobody waiting and waits for nobody.
+    // Without a lock: a process that only starts blocks no other and waits for none.
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
         made = missing.empty();
@@ -135,7 +136,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
     Adoption adoption{options_, dialect};
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
-        if (has_marks) HOTCOUNT_TRY(is_marked(connection));  // For those of a removed format.
+        if (has_marks) HOTCOUNT_TRY(is_marked(connection));  // Refuses marks of a removed format.
         HOTCOUNT_TRY(read_triggers(connection));
         HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
@@ -162,22 +163,22 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         return connection.run_script(triggers.script(
             options_, VoteNames{options_, dialect.grammar()}, installs, found_triggers));
     };
-    // If changes of the schema commit, what follows them is a transaction of its own.
+    // If schema changes commit, the counts are written in a transaction of their own.
     const bool apart = dialect.grammar().schema_changes_commit();
-    // If all is there, making it is not only idle: CREATE INDEX IF NOT EXISTS locks the journal
-    // against voters first, who then meet the lock below in a deadlock.
+    // With all tables present this step is not only useless: CREATE INDEX IF NOT EXISTS locks the
+    // journal against voters, and these would deadlock with the lock below.
     if (apart && !made) {
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
             return openings_.refuse_early(connection, *layout_, existing);
         }));
         HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, make));
     }
-    // Before the counts: what others write from here on is counted.
+    // Before the counts: outside writes from here on are counted.
     if (apart) HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, install));
     const auto count = [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
-        // Somebody else may have installed them meanwhile.
+        // Another process may have installed the triggers meanwhile.
         if (!apart) HOTCOUNT_TRY(read_triggers(connection));
         if (marked && (apart || installs == OutsideWrites::leave)) return {};
         if (!marked && !layout_->lock_all.empty()) {
@@ -189,8 +190,8 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), true));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
-        // Tables that were never counted here, or by a strategy that keeps other counts true. Nobody
-        // votes or folds meanwhile.
+        // Tables that were never counted here, or by a strategy that keeps other counts true. Votes
+        // and folds are blocked.
         HOTCOUNT_TRY(connection.run_script(layout_->settle));
         const std::string route = vote_route(options_, layout_->dialect());
         // Last: a reader of the mark finds the counts in that place.

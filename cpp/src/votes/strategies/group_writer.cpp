@@ -21,7 +21,7 @@ std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots, bool i
     // Not the places alone: ballots are large, and each comparison would fetch two of them.
     std::vector<std::pair<std::int64_t, std::uint32_t>> places;
     places.reserve(ballots.size());
-    // Texts stand in the order of their first votes: sorting a million of them takes a second.
+    // Texts are ordered by their first votes: sorting a million of them takes a second.
     std::unordered_map<std::string_view, std::int64_t, KeyedHash> texts;
     for (const Ballot& ballot : ballots) {
         const auto* const item = std::get_if<std::int64_t>(&ballot.item);
@@ -164,7 +164,8 @@ Result<void> CachedWriter::write(sql::Connection& connection, Batch batch, sql::
         if (vote_of(write).item_by_item) apart.insert(vote_of(write).ballot.item);
     }
     if (apart.empty()) return votes_->write(connection, batch, turn);
-    // All for such an item: they keep their order. The first one says which are written now.
+    // All votes for such an item are written in one turn, in their order. The batch's first vote
+    // decides whether that turn is this one.
     const bool now_apart = apart.contains(vote_of(batch.front()).ballot.item);
     std::vector<std::shared_ptr<sql::QueuedWrite>> now;
     for (const auto& write : batch) {

@@ -1,4 +1,4 @@
-// What writes the groups of the strategies that commit in groups, beside the dialect's VoteWriter.
+// The batch writers of the strategies that commit in groups, beside the dialect's VoteWriter.
 //
 //   GroupVoteWriter   concurrent votes in one transaction, item by item. A strategy adds how an item is
 //                     counted in it
@@ -52,21 +52,21 @@ class GroupVoteWriter : public sql::BatchWriter {
     const std::shared_ptr<VoteWriter> votes_;
 };
 
-/// What writes the batches of strategy batched: the dialect's VoteWriter if it commits by itself, or one
-/// that counts in the item's row.
+/// The writer of strategy batched: the dialect's VoteWriter if it commits by itself, else one that
+/// counts in the item's row.
 std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<const Layout>& layout,
                                                       const VotesOptions& options,
                                                       const std::shared_ptr<Folder>& folder);
 
-/// The order in which a call's votes are written: by item, and those for one item as they came. A
-/// transaction counts each of its items once, so a portion of one item's votes moves one count, and one
-/// of as many items leaves the folds as many rows. Empty, for the order of the call, unless
-/// `ids_are_apart`: see SqlVotes::ids_are_apart(). Costs 0.1 s for a million votes, about
-/// 0.5 s if each is for a text of its own.
+/// The order in which a call's votes are written: by item, and the votes for one item in the call's
+/// order. A transaction counts each of its items once: a portion of votes for one item moves one
+/// count, and a portion with fewer items leaves fewer rows to the folds. Empty, for the call's
+/// order, unless `ids_are_apart`: see SqlVotes::ids_are_apart(). Costs 0.1 s for a million votes,
+/// about 0.5 s if each is for another text.
 std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots, bool ids_are_apart);
 
-/// A call's votes as a group commit takes them. It settles `casts`, which lives until then, as the
-/// ballots do.
+/// A call's votes as writes of a group commit. The group commit settles `casts`, which must live
+/// until then, as must the ballots.
 template <class Vote>
 sql::ManyWrites to_writes(std::span<const Ballot> ballots, bool ids_are_apart,
                           std::vector<Result<Cast>>& casts) {
@@ -84,7 +84,7 @@ sql::ManyWrites to_writes(std::span<const Ballot> ballots, bool ids_are_apart,
         }};
 }
 
-/// The same for a call that does not wait, which ends with done().
+/// As to_writes(), for a call that does not wait, and ends with done().
 template <class Vote>
 void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, bool ids_are_apart,
                   Deadline deadline, std::function<void(std::vector<Result<Cast>>)> done) {
@@ -119,7 +119,7 @@ class Increments {
         each = {std::move(item), *sum, each.votes + 1, write.epoch, !asking.empty()};
     }
     void add_failed(const QueuedCachedVote& write, const Error& error) {
-        // Perhaps it is committed, and nobody would count it.
+        // The vote may be committed without being counted.
         if (error.code == ErrorCode::outcome_unknown) cached_.doubt(write.counted_item(), 1);
     }
     std::vector<CachedCounts::Unfinished> count(Deadline deadline) {
@@ -161,8 +161,9 @@ class Increments {
     std::map<std::string, Sums> by_space_{};
 };
 
-/// Item by item, in a transaction: two statements for each. What no dialect writes at once: items
-/// whose sum is to be checked with each vote, tables to which two ids may be one item, and SQLite.
+/// Writes item by item in a transaction: two statements for each. For the cases that no dialect
+/// writes at once: items whose sum is checked with each vote, tables in which two ids may be one
+/// item, and SQLite.
 class CachedItemWriter final : public GroupVoteWriter {
   public:
     CachedItemWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<VoteWriter> votes,
@@ -183,9 +184,9 @@ class CachedItemWriter final : public GroupVoteWriter {
     std::set<sql::Id> known_wide_;
 };
 
-/// A batch is one transaction in SQL, and then one call of the cache, for all that it has committed
-/// together. The next batch is written meanwhile. Hashes that were born are filled when the callers
-/// are awake: the one that led the batch does it.
+/// A batch is one transaction in SQL, and then one call of the cache for all of its committed
+/// votes. The next batch is written during that call. The batch's leader fills new hashes after it
+/// has woken the callers.
 class CachedWriter final : public sql::BatchWriter {
   public:
     CachedWriter(const std::shared_ptr<const Layout>& layout,

@@ -26,7 +26,7 @@ namespace {
 // So many journal rows are worth a fold before the end.
 constexpr std::size_t kWorthAFold = 20'000;
 
-// Told at the end: the others are as right as they would be without these.
+// Reported at the end: the other items are set right all the same.
 Error count_refused(std::span<const sql::Id> items, bool dry_run) {
     std::string whose = "the count of item " + sql::to_string(items.front());
     if (items.size() > 1) whose += " and " + std::to_string(items.size() - 1) + " more";
@@ -124,9 +124,9 @@ SqlVotes::Findings SqlVotes::compare(const Audit::Page& page, bool dry_run) cons
     return found;
 }
 
-// Its votes and its opening balance nobody could make again, and one of these days its row may come
-// back: they are named. Counts are made of the votes, and follow them: an item made again would
-// count on otherwise.
+// An orphan's votes and opening balance cannot be restored, and its item's row may come back: they
+// are reported, not deleted. Its counts follow the votes: otherwise an item that is created again
+// would start with the old count.
 void SqlVotes::compare_orphan(const AuditedItem& row, Findings& found) const {
     const bool in_cells = place() == CountPlace::cells || place() == CountPlace::journal;
     const auto counted = checked_add(row.cells, row.pending);
@@ -148,7 +148,7 @@ Result<SqlVotes::Findings> SqlVotes::settle_drifts(std::span<const Drift> drifts
     for (const Drift& drift : drifts) items.push_back(drift.item);
     return sql::transact(
         *database_, deadline, [&](sql::Connection& connection) -> Result<Findings> {
-            // A statement of its own: what it waited for is seen by the next one.
+            // A statement of its own, so that the next one sees the changes for which it waited.
             HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_));
             HOTCOUNT_TRY_ASSIGN(Findings found, find_drifts(connection, items, false));
@@ -160,7 +160,7 @@ Result<SqlVotes::Findings> SqlVotes::settle_drifts(std::span<const Drift> drifts
 Result<void> SqlVotes::repair(sql::Connection& connection, Findings& found) {
     if (place() == CountPlace::journal) return audit_.append(connection, found.differences);
     if (place() == CountPlace::item) {
-        // In the order in which others lock them.
+        // Sorted, as all transactions lock items.
         std::vector<sql::Id> items;
         for (const auto& difference : found.differences) items.push_back(difference.first);
         HOTCOUNT_TRY(removal_.lock_items(connection, items));
@@ -199,7 +199,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
         if (how.dry_run && !run.found.drifts.empty()) differs_ = true;
         if (!how.dry_run && !items && !how.after) differs_ = false;
     }
-    // Shown at once if nobody holds the items; else by a later fold.
+    // Shown at once if the items are not locked; otherwise by a later fold.
     if (folder_ != nullptr && !how.dry_run && !run.found.differences.empty()) {
         (void)folder_->fold_once(database_->deadline(timeout));
     }
@@ -207,7 +207,7 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     return std::move(run.found.drifts);
 }
 
-// What `look` finds in one snapshot, then settled.
+// Settles the differences that `look` finds in one snapshot.
 Result<SqlVotes::Findings> SqlVotes::reconcile_page(
     Reconciling& run, const std::function<Result<Findings>(sql::Connection&)>& look) {
     const Deadline deadline = database_->deadline(run.timeout);

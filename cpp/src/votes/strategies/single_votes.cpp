@@ -32,7 +32,7 @@ class SingleVotes final : public SqlVotes {
         const Deadline until = time_to_send(database().deadline(timeout), ballots.size());
         std::vector<Result<Cast>> casts;
         casts.reserve(ballots.size());
-        // A transaction that meets nobody would be written however late.
+        // A transaction that waits for no lock would be written however late.
         while (casts.size() < ballots.size() && !until.passed()) {
             casts.push_back(cast_within(ballots[casts.size()], until));
         }
@@ -96,7 +96,7 @@ class SingleVotes final : public SqlVotes {
         std::vector<std::unique_ptr<WaitingCalls>> each{};
     };
 
-    // A call of many votes that nobody waits for.
+    // A call of many votes for which no thread waits.
     struct LateCall {
         LateCall(std::span<const Ballot> votes, Deadline to_send,
                  std::function<void(std::vector<Result<Cast>>)> told)
@@ -112,7 +112,7 @@ class SingleVotes final : public SqlVotes {
         std::atomic<std::size_t> open{0};                // Threads that have votes left.
     };
 
-    // One vote of the call's, in this thread, and then the next behind whatever else waits there.
+    // Writes one vote of the call in this thread, and queues the next one behind other calls.
     void go_on(VoterThreads& threads, const std::shared_ptr<LateCall>& call, std::size_t thread,
                std::size_t begun) {
         const auto end = [call, thread](std::size_t from, const Result<Cast>& why) {
@@ -174,7 +174,7 @@ class SingleVotes final : public SqlVotes {
         return cast;
     }
 
-    // A COMMIT was lost: the vote as it was applied, or none if nothing was. An error: still unknown.
+    // After a lost COMMIT: the vote as it was applied, or nullopt if it was not. An error: unknown.
     Result<std::optional<Cast>> find_applied(const Ballot& ballot, const Error& error,
                                              Deadline deadline) {
         using Found = sql::BatchWriter::Found;

@@ -171,7 +171,7 @@ void SqlVotes::tell_counts(std::span<const Ballot> ballots, std::span<Result<Cas
     }
 }
 
-// What is told keeps this object: a call under way holds it.
+// The completion keeps this object alive: a call under way holds it.
 void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
     if (auto checked = check_ballot(ballot, options_); !checked)
         return done(std::move(checked).error());
@@ -277,7 +277,7 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.refused_items = folds.refused;
     auto backlog = journal_->backlog(deadline);
     if (!backlog) {
-        // What the database does must not hide what is known here.
+        // An error of the database must not hide the statistics that are known here.
         if (backlog.error().code == ErrorCode::closed) return std::move(backlog).error();
         stats.pending_error = backlog.error().message;
         return stats;
@@ -290,7 +290,7 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
 
 Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout) {
     HOTCOUNT_TRY(check_items(items));
-    // In order, or two that add the same items wait for each other.
+    // Sorted, or two calls that add the same items would wait for each other.
     std::vector<sql::Id> sorted{items.begin(), items.end()};
     std::sort(sorted.begin(), sorted.end());
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
@@ -397,7 +397,7 @@ void SqlVotes::note_cell(const sql::Id& item) {
 
 Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {
     const auto fold = [&](sql::Connection& connection) -> Result<std::int64_t> {
-        // One at a time, folds too: what had to wait for another would write its older sums.
+        // One settlement or fold at a time: one that waited for another would write older sums.
         if (!layout_->lock_fold.empty()) HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
         HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));

@@ -1,5 +1,5 @@
-// What all strategies share: the tables, reading, reconciling. A strategy adds how votes are
-// written and where their counts go.
+// The part that all strategies share: the tables, reading, reconciling. A strategy adds how votes
+// are written and where they are counted.
 #pragma once
 
 #include <atomic>
@@ -68,7 +68,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     std::optional<VotesEvent> take_event() override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
-    // Ids are checked first, so that an id that no database takes is not written with others.
+    // Ids are checked first, so that an id that no database accepts does not fail other votes.
     Result<Cast> cast(const Ballot& ballot, Timeout timeout) final;
     std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots, Timeout timeout) final;
     void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) final;
@@ -115,14 +115,14 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<Erased> erase_until(const sql::Id& user, const VersionOfItem& until, Timeout timeout);
     Result<std::int64_t> remove_until(const sql::Id& item, bool delete_row, std::int64_t until,
                                       Timeout timeout);
-    /// What is known after a page failed that followed others.
+    /// The error after a page failed that followed committed ones.
     static Error after_pages(Error error, std::int64_t votes, const char* what);
-    /// After the commit. What fails here is done later by others.
+    /// Called after the commit. Work that fails here is done later by other calls.
     virtual void after_removal(Deadline deadline) { (void)deadline; }
 
     /// The place of this strategy's counts in this database.
     CountPlace place() const { return layout_->place(); }
-    /// What `contract` is where a replica answers too.
+    /// `contract` with the changes for a replica that answers too.
     Contract with_replica(Contract contract) const;
     /// True if different ids of `ballots` are different items to the tables, so that votes for one may
     /// be written before votes for another. Texts may not be: the first large call asks the database
@@ -137,19 +137,20 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         if (folder_ != nullptr) folder_->watch();
     }
 
-    /// What a reconcile found in a page.
+    /// The findings of a reconcile in a page.
     struct Findings {
         std::vector<Drift> drifts{};
         std::vector<Audit::Difference>
             differences{};               ///< To add to the counts; sorted as `drifts`.
-        std::vector<sql::Id> refused{};  ///< Items whose numbers leave 64 bits.
+        std::vector<sql::Id> refused{};  ///< Items whose numbers exceed 64 bits.
     };
-    /// One reconcile: what it has found, and how far it has come.
+    /// The findings and the progress of one reconcile.
     class Reconciling {
       public:
         Reconciling(const ReconcileOptions& options, Timeout page_timeout)
             : how(options), timeout(page_timeout), after(options.after) {}
-        /// Takes in a page, and tells whoever wants to know. False: that is enough.
+        /// Adds a page, and reports it to the caller's callback. False: the caller ends the
+        /// reconcile.
         bool take(Findings&& page, std::size_t looked_at, std::optional<sql::Id> last);
         /// Says in an error where to go on.
         Error stopped(Error error) const;
@@ -172,39 +173,40 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         const std::size_t most_;
         std::size_t now_{64};
     };
-    /// Orphans of all tables, which are told after all items. The counts of those that are kept in
-    /// SQL are set right. False: somebody has had enough.
+    /// Orphans of all tables, reported after all items. Counts of orphans that are kept in SQL are
+    /// set right. False: the caller ends the reconcile.
     Result<bool> reconcile_orphans(Reconciling& run);
     Result<Findings> find_drifts(sql::Connection& connection, std::span<const sql::Id> items,
                                  bool dry_run);
-    /// Finds the drifts of these once more, with nobody else who reconciles, and sets them right.
+    /// Finds the drifts of these items again while no other reconcile runs, and sets them right.
     Result<Findings> settle_drifts(std::span<const Drift> drifts, Deadline deadline);
     Audit& audit() { return audit_; }
 
-    /// Whether a sum of what hotcount counted may be called exact: no cascade and no difference is
-    /// known that it lacks.
+    /// Whether a sum of hotcount's counts may be called exact: no uncounted cascade and no
+    /// difference is known.
     bool counts_agree() const { return !uncounted_.load() && !differs_.load(); }
-    /// What is known of the triggers, which counts_agree() heeds from then on.
+    /// Finds the triggers, and updates counts_agree().
     Result<FoundTriggers> find_triggers(sql::Connection& connection);
-    /// Whether nobody can write votes, because triggers run with rights that their account has lost.
+    /// True if no vote can be written, because triggers run with rights that their account has
+    /// lost.
     bool have_lost_rights(const FoundTriggers& found, Deadline deadline) const;
 
-    /// What stats() says of votes that share transactions.
+    /// Adds the statistics of votes that share transactions.
     virtual void add_stats(VotesStats& stats) const { (void)stats; }
 
     /// As check_id().
     Result<void> check_items(std::span<const sql::Id> items) const;
 
-    /// What a strategy needs beside the tables of all, and what their names have after the vote
-    /// table's.
-    /// `item_type`: of columns that hold an item's id, if it is not the one that the options say.
+    /// The statements that create the strategy's own tables; more_tables() are the endings of their
+    /// names after the vote table's. `item_type`: of columns that hold an item's id, if it is not
+    /// the type of the options.
     virtual std::string more_schema(const std::string& item_type) const {
         (void)item_type;
         return {};
     }
     virtual std::vector<std::string> more_tables() const { return {}; }
-    /// Called in the transaction of create_tables if another strategy, or none, counted these
-    /// tables before; item.vote_count is right by then.
+    /// Called in the transaction of create_tables if these tables were counted by another strategy,
+    /// or not at all; item.vote_count is right by then.
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
@@ -221,8 +223,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> reconcile_named(std::span<const sql::Id> items, Reconciling& run);
     Result<void> reconcile_all(Reconciling& run);
 
-    /// After the commit: reads the counts that ballots ask for and the strategy has not told. A vote
-    /// stands without.
+    /// Called after the commit: reads the counts that ballots ask for and the strategy has not set.
+    /// If the read fails, the vote is returned without a count.
     void tell_counts(std::span<const Ballot> ballots, std::span<Result<Cast>> casts,
                      Deadline deadline);
 
@@ -284,13 +286,13 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     const std::shared_ptr<Replica> replica_;  // Null without read_url.
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
-    std::shared_ptr<CellJournal> cells_{};  // The same, with strategy slotted.
+    std::shared_ptr<CellJournal> cells_{};  // The journal of strategy slotted.
     std::shared_ptr<Folder> folder_{};
-    ForkLocal<WaitingCalls> waiting_calls_;  // For what no group commit does.
+    ForkLocal<WaitingCalls> waiting_calls_;  // Calls outside of group commits.
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
 };
 
-/// For contract(), if there is a journal: what a plain reader of item.vote_count sees.
+/// For contract(), if there is a journal: how far item.vote_count lags.
 std::string lag_of_item_count(const VotesOptions& options);
 
 std::shared_ptr<Votes> make_single_votes(std::shared_ptr<sql::Database> database,

@@ -60,14 +60,14 @@ struct StreamAdds::Call {
         open.clear();
     }
 
-    // Leaves open what is to be added again, because there was no stream.
+    // Keeps `open` the votes that are to be added again, because their stream was missing.
     void end_attempt(std::string_view space) {
         for (std::size_t at = 0; at < open.size(); ++at) {
             if (added[at] != Added::unborn) continue;
             unborn.insert(VoteStream::shard_of(space, ballots[open[at]].item));
         }
-        // All of a stream's votes again, those too that were added because somebody else made it
-        // meanwhile: they keep their order.
+        // All votes of such a stream again, also those added after another process made it: they
+        // keep their order.
         std::erase_if(open, [&](std::size_t i) {
             return unborn.count(VoteStream::shard_of(space, ballots[i].item)) == 0;
         });
@@ -91,7 +91,7 @@ struct StreamAdds::KeptVotes {
     std::vector<Ballot> kept;
 };
 
-// One that nobody waits for.
+// A call for which no thread waits.
 struct StreamAdds::LateCall : KeptVotes, Call {
     LateCall(std::span<const Ballot> votes, Deadline until, std::function<void(Casts)> told)
         : KeptVotes{{votes.begin(), votes.end()}}, Call(kept, until), done(std::move(told)) {}
@@ -143,7 +143,7 @@ void StreamAdds::add_async(std::span<const Ballot> ballots, Deadline deadline,
     go_on(std::make_shared<LargeCall>(ballots, until, std::move(done)));
 }
 
-// The next portion, and those after it if it is answered at once.
+// Sends the next portion, and further ones as long as each is answered at once.
 void StreamAdds::go_on(const std::shared_ptr<LargeCall>& call) {
     const std::size_t all = call->kept.size();
     do {
@@ -182,7 +182,7 @@ void StreamAdds::add_portion_async(std::span<const Ballot> ballots, Deadline dea
                                    std::function<void(Casts)> done) {
     const auto call = std::make_shared<LateCall>(ballots, deadline, std::move(done));
     const std::string space = waiting_->known_space();
-    // What needs SQL first goes one after the other; what comes meanwhile queues behind it.
+    // Calls that need SQL first run one after the other; later calls queue behind them.
     if (space.empty() || late_.get().calls.load() > 0 || call->open.size() != ballots.size() ||
         ballots.empty()) {
         return send_late(call);
@@ -190,7 +190,7 @@ void StreamAdds::add_portion_async(std::span<const Ballot> ballots, Deadline dea
     send_async(call, space);
 }
 
-// Makes the streams that were missing. Returns the streams' name; what cannot be added is told so.
+// Makes the missing streams. Returns the streams' name; votes that cannot be added get an error.
 std::string StreamAdds::prepare(Call& call) {
     auto space = waiting_->space(call.deadline);
     if (!space) {
@@ -255,8 +255,8 @@ void StreamAdds::send_async(const std::shared_ptr<LateCall>& call, std::string_v
          });
 }
 
-// In the thread for what needs SQL. It only asks SQL, and does not wait for Redis: a call each
-// round trip would be less than one loop makes, so the queue would never end again.
+// Runs in the thread for calls that need SQL. It waits for SQL, not for Redis: one call per round
+// trip would be slower than a caller that sends in a loop, so the queue would never become empty.
 void StreamAdds::send_late(const std::shared_ptr<LateCall>& call) {
     Late& late = late_.get();
     late.calls.fetch_add(1);

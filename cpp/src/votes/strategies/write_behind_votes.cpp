@@ -78,7 +78,7 @@ class WriteBehindVotes final : public SqlVotes {
         auto states = look();
         const auto is_gone = [](const StreamState& state) { return state.last == 0; };
         if (states && std::any_of(states->begin(), states->end(), is_gone)) {
-            // Nobody has voted there, or the streams have another name by now.
+            // There are no votes there yet, or the streams have another name by now.
             auto recent = waiting_->recent_space(deadline);
             if (recent && *recent != space) {
                 space = *std::move(recent);
@@ -130,7 +130,7 @@ class WriteBehindVotes final : public SqlVotes {
         return erased;
     }
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override {
-        // What was cast in this very millisecond would be newer than the fence of other streams.
+        // A vote of this very millisecond would be newer than the fence of other streams.
         sleep_or_interrupt(std::chrono::milliseconds{2});
         HOTCOUNT_TRY_ASSIGN(const StreamDrain::Fenced fenced,
                             drain_.settle(nullptr, database().deadline(timeout)));
