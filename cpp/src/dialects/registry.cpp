@@ -1,4 +1,4 @@
-// The list of SQL dialects: what the layers below declare and each dialect defines.
+// The list of SQL dialects: defines functions that the layers below declare.
 //
 // A dialect is a folder here and a line in all().
 #include <array>

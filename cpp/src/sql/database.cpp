@@ -98,7 +98,7 @@ Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOp
                                              "' is not a database this version knows: " + known);
 }
 
-// -- what a server's settings leave of a commit ---------------------------------------------------
+// -- settings that weaken a commit ----------------------------------------------------------------
 
 bool is_off(std::string_view value) { return value == "off" || value == "OFF" || value == "0"; }
 

@@ -1,5 +1,5 @@
-// The application's own tables on MariaDB and MySQL: what they are, by information_schema, and how they
-// are altered online.
+// The application's own tables on MariaDB and MySQL: how they are read, from information_schema,
+// and how they are altered online.
 #include "votes/tables/adopter.hpp"
 
 #include <hotcount/detail/sql/dialect.hpp>

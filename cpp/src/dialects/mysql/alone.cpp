@@ -14,7 +14,7 @@ namespace lib = libmariadb;
 
 namespace {
 
-// How often to ask whether somebody wants the statement to give way.
+// The interval at which a waiting statement is asked to yield.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
 // How often a cancel looks for the part of a compound statement that runs.
 constexpr int kMostLooks = 6;
@@ -24,8 +24,8 @@ bool commits_itself(const Statement& statement) {
     return statement.text().starts_with("BEGIN NOT ATOMIC");
 }
 
-// Whether a statement may be refused with this error in its COMMIT or after it. Other errors come
-// from what stands before the COMMIT.
+// Whether a statement may be refused with this error in its COMMIT or after it. All other errors
+// come from a statement before the COMMIT.
 bool may_have_committed(const Error& error) {
     static constexpr std::array<std::string_view, 9> kCodes{
         "1021",  // ER_DISK_FULL
@@ -123,12 +123,13 @@ bool MysqlConnection::await_alone(const Alone& how) {
     return commit_waits_for_ == 0;
 }
 
-// Best effort, from another session. A COMMIT is left alone: what becomes of one that is cancelled is
-// unknown, and one that waits for a semi-synchronous replica is answered as if the replica had the
-// votes. KILL QUERY ID ends the part of the compound statement that was seen, and no later one.
+// Best effort, from another session. A COMMIT is not cancelled: the outcome of a cancelled COMMIT
+// is unknown, and a COMMIT that waits for a semi-synchronous replica would be answered as if the
+// replica had the votes. KILL QUERY ID ends the part of the compound statement that was seen, and
+// no later one.
 //
-// A row of PROCESSLIST is not read at one moment: the COMMIT's number may stand beside the text of the
-// part before it. A number that two looks have found was the same while the second one read the text.
+// A row of PROCESSLIST is not read at one moment: the COMMIT's number may appear with the text of
+// the part before it. A number that two looks have found belongs to the text of the second one.
 bool MysqlConnection::cancel_before_commit() {
     static const Statement kLook{Statements{mysql::kSessionSql, {}}["part_that_runs"]};
     auto other = dial_beside();
@@ -178,8 +179,8 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
     return changed;
 }
 
-// All that a compound statement answers: the rows of each result, and what was changed at last. Only
-// then has it committed.
+// Takes all results of a compound statement: the rows of each, and the last number of changed rows.
+// The statement has committed only when they have all arrived.
 Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
                                                    std::vector<std::vector<MysqlColumn>>& rows) {
     int refused = commit_refused_;
@@ -214,7 +215,7 @@ Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
     }
 }
 
-// Rolls back what is left of the statement, and says what is known.
+// Rolls back the rest of the statement, and adds to the error whether anything was applied.
 Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
     // Between two parts the text is the whole statement's: that may have been after the COMMIT.
@@ -250,9 +251,9 @@ bool MysqlConnection::still_in_transaction() {
     return asked && open;
 }
 
-// Another node's transaction may end ours between two commands. The next one is told so (1213), but for
-// the one that prepares a statement: what follows would be a transaction of its own, without what was
-// written before.
+// Another node's transaction may abort ours between two commands. The next command reports it
+// (1213), unless it prepares a statement: later statements would then be a transaction of their
+// own, without the earlier writes.
 Result<void> MysqlConnection::unless_ended_by_cluster() {
     // The question is prepared too.
     if (!in_cluster_ || !begun_ || !std::exchange(ran_, false)) return {};

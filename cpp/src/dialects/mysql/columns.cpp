@@ -1,4 +1,4 @@
-// What the server can do, and what the columns of tables are that are there already.
+// The abilities of the server, and the columns of existing tables.
 #include <hotcount/detail/base/check.hpp>
 
 #include "dialect.hpp"

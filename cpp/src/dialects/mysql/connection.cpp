@@ -133,8 +133,8 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
     Error error = mysql_failure(target_.name, stage, number, sqlstate, text);
     if (stage != MysqlStage::connecting && breaks_connection(number) && shared_.hosts.several()) {
         leave_host();
-        // Another node of a Galera cluster may commit what the lost session had sent, and no question
-        // to the new host tells when: the outcome stays unknown, without waiting for it.
+        // Another node of a Galera cluster may still commit the lost session's COMMIT, and the new
+        // host cannot tell when: the outcome stays unknown, without waiting for it.
         if (error.code == ErrorCode::outcome_unknown && !in_cluster_) {
             error.about(&ErrorFacts::lost_session, name_of_session());
         } else if (error.code == ErrorCode::unavailable) {
@@ -174,19 +174,19 @@ Error MysqlConnection::is_gone() const {
         shared_.hosts.several() ? SqlCondition::host_lost : SqlCondition::unspecified);
 }
 
-// A session with the same server, for kGrace; null if there is none to be had.
+// Another session with the same server, dialled within kGrace; null if there is none.
 std::unique_ptr<MysqlConnection> MysqlConnection::dial_beside() const {
     if (id_ == 0 || server_.empty()) return nullptr;
     auto other = std::make_unique<MysqlConnection>(library_, target_, true, shared_);
     other->host_ = host_;
     const Deadline until = Deadline::after(kGrace);
     other->tidy_until_ = until.time();
-    // Behind a load balancer it may be with another server, and the number be somebody else's there.
+    // A load balancer may lead to another server, on which the number is another client's session.
     if (!other->dial(until) || other->server_ != server_) return nullptr;
     return other;
 }
 
-// Best effort: what this misses ends by innodb_lock_wait_timeout.
+// Best effort: a statement that it misses ends by innodb_lock_wait_timeout.
 void MysqlConnection::kill_from_outside() {
     auto other = dial_beside();
     if (other) (void)other->tell("KILL " + std::to_string(id_), MysqlStage::statement);
@@ -258,7 +258,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
     broken_ = false;
     if (commit_refused_ != 0) {
         Error refusal = failed(MysqlStage::commit);
-        // What the server says it refused may still be open.
+        // A transaction that the server refused may still be open.
         if (!broken_) rollback();
         return refusal;
     }
@@ -334,8 +334,8 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
     };
     bool in_time = try_once();
     if (in_time && refused != 0 && library_.stmt_error_number(made.handle) == kTooManyPrepared) {
-        // The server has no room for more statements, those of all clients taken together. From now
-        // on this database's sessions keep none, and what this one has kept makes room.
+        // The server has no room for more prepared statements, over all clients. From now on this
+        // database's sessions keep none, and the statements of this one are closed to make room.
         shared_.keeps_prepared.store(false, std::memory_order_relaxed);
         shared_.close_idle();
         while (!prepared_.empty()) forget(prepared_.back().id);
@@ -376,7 +376,8 @@ Result<std::int64_t> MysqlConnection::run(const Statement& statement,
     const bool alone = !begun_;
     auto ran = run_prepared(statement, parameters, visit);
     // A session that lacks the statement has run nothing. In a transaction another session may have
-    // replaced the one that ran what came before: who runs the transaction deals with that.
+    // replaced the one that ran the earlier statements: the caller that runs the transaction
+    // repeats it.
     if (!ran && !broken_ && is_statement_gone(ran.error()) && !(begun_ && ran_)) {
         ran = run_prepared(statement, parameters, visit);
     }

@@ -6,9 +6,10 @@
 // A compound statement (MariaDB's BEGIN NOT ATOMIC) that ends in COMMIT is a whole transaction in
 // one round trip.
 //
-// We do all waiting (the library only says for what), so each wait ends at its deadline. A session
-// that is left in mid-statement is of no more use. A second session ends it, because the server
-// would go on waiting for a lock, hold its own, and not check whether the client is still there.
+// The library only says what a call waits for, and this class waits, so each wait ends at its
+// deadline. A session that is left in mid-statement is unusable. A second session ends it, because
+// the server would go on waiting for a lock, hold its own locks, and not check whether the client
+// is still connected.
 #pragma once
 
 #include <sys/socket.h>
@@ -34,9 +35,9 @@
 
 namespace hotcount::sql {
 
-// -- error numbers of MariaDB, MySQL and their client library as ours: what each leaves known -----
+// -- mapping of error numbers of MariaDB, MySQL and their client library to hotcount's errors -----
 
-/// What had been sent when an error came.
+/// How far a call had come when an error occurred.
 enum class MysqlStage : std::uint8_t {
     connecting,
     statement,  ///< Of a transaction: nothing of it is applied without a COMMIT.
@@ -48,17 +49,17 @@ enum class MysqlStage : std::uint8_t {
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text);
 
-/// The password was not sent to a server that wants to see it; `method` is what the server asks
-/// for, empty if that is not known.
+/// The error for a server that wants the password in clear text, to which it was not sent; `method`
+/// is the server's method, empty if it is not known.
 Error password_kept(const std::string& name, const std::string& method);
-/// The same of a server that knows no answer to a challenge for this account yet
+/// The error for a server that has no cached answer to a challenge for this account
 /// (caching_sha2_password's full authentication).
 Error first_login_refused(const std::string& name);
 
 /// Whether the client library made this error itself.
 bool is_clients_own(unsigned number);
-/// Whether the server refuses because it takes no writes (--read-only): it was a primary, or is to
-/// become one. Such a COMMIT was rolled back.
+/// Whether the server refuses a write because it is read-only (--read-only): it was a primary, or
+/// will become one. Such a COMMIT was rolled back.
 bool says_reads_only(unsigned number, std::string_view text);
 /// Whether the session does not have the prepared statement; nothing was run.
 inline bool is_statement_gone(const Error& error) {
@@ -95,7 +96,7 @@ class FirstLogins {
     std::atomic<SteadyTime::rep> until_{0};  // In steady_clock's own units.
 };
 
-/// What the sessions of one database share.
+/// State shared by the sessions of one database.
 struct MysqlShared {
     MysqlShared(const std::string& name, std::vector<std::string> its_hosts, HostUse use)
         : hosts(name, std::move(its_hosts), use) {}
@@ -103,7 +104,7 @@ struct MysqlShared {
     std::atomic<std::uint64_t> statements{0};
     /// False once the server had no room for another prepared statement.
     std::atomic<bool> keeps_prepared{true};
-    /// Ends the sessions that nobody uses, and what they keep in the server.
+    /// Closes the idle sessions, and with them their prepared statements in the server.
     std::function<void()> close_idle{};
     PrimaryWatch primary;
     InheritedSockets sockets;
@@ -148,7 +149,7 @@ class MysqlConnection final : public Connection {
     ~MysqlConnection() override;
 
     Result<void> connect(Deadline deadline);
-    /// Bounds what runs outside of a transaction, until begin() says otherwise.
+    /// Sets the deadline of statements outside of a transaction, until begin() sets another.
     void set_deadline(Deadline deadline) { deadline_ = deadline; }
 
     Result<void> begin(Deadline deadline) override;
@@ -159,7 +160,7 @@ class MysqlConnection final : public Connection {
     void rollback() override;
     bool in_transaction() const override { return begun_; }
     bool broken() const override { return broken_; }
-    /// False also if the server has ended the session meanwhile; broken() then.
+    /// False also if the server has ended the session meanwhile; then broken().
     bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
@@ -240,7 +241,7 @@ class MysqlConnection final : public Connection {
     MysqlShared& shared_;
     libmariadb::Session* session_{nullptr};
     int socket_{-1};
-    std::uint64_t process_{0};  // fork_generation() of who connected.
+    std::uint64_t process_{0};  // fork_generation() at connection.
     unsigned long id_{0};       // The server's number for this session.
     std::string asked_method_;  // Of the server's, to be shown the password.
     std::string server_;        // Which server has given it: numbers are its own.
@@ -259,11 +260,11 @@ class MysqlConnection final : public Connection {
     bool ran_{false};            // Something, in the transaction.
     bool in_cluster_{false};     // The server is a node of a Galera cluster.
     std::string node_;           // Its address there; only if the URL has several hosts.
-    std::string nodes_;          // Those of all nodes that it sees.
+    std::string nodes_;          // Addresses of all nodes that it sees.
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
-    std::optional<Error> lost_by_{};  // What ended the session, if the server said it.
+    std::optional<Error> lost_by_{};  // The server's error that ended the session.
     // The library is in the middle of a COMMIT, or of a statement that commits by itself, and waits
     // for that; it writes its result there.
     int commit_waits_for_{0};
@@ -271,9 +272,9 @@ class MysqlConnection final : public Connection {
     Prepared* alone_{nullptr};  // That statement.
     SteadyTime alone_until_{};  // Its deadline; deadline_ is when to ask whether it gives way.
     bool cancelled_{false};     // It was asked to end.
-    // What ran when it was asked was no part of a compound statement, but the statement itself.
+    // The cancel saw the text of the whole compound statement, which ran between two of its parts.
     bool between_parts_{false};
-    // What puts things in order has a time limit of its own and cannot be interrupted.
+    // The deadline of cleanup and of questions about the server, which cannot be interrupted.
     std::optional<SteadyTime> tidy_until_{};
     std::int64_t patience_{0};
 };

@@ -77,7 +77,7 @@ class MysqlDatabase final : public Database, ForkAware {
     }
 
   private:
-    // The sessions stay the parent's, also in mid-statement: nobody waits for them.
+    // The sessions stay the parent's, also in mid-statement: a fork does not wait for them.
     void before_fork() override {
         writers_->freeze(AtFork::abandon);
         readers_->freeze(AtFork::abandon);
@@ -196,11 +196,11 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     if (several) {
         HOTCOUNT_TRY_ASSIGN(target.use, check_hosts(url, kPort));
     }
-    // Others take "h%6fst" for a host of that very name.
+    // Other clients take "h%6fst" for a host of that very name.
     if (url.host_was_escaped) {
         return make_error(ErrorCode::config, "URL: the host has a percent sign");
     }
-    // libmariadb takes such a host for a list of options, which would overrule ours.
+    // libmariadb takes such a host for a list of options, which would override ours.
     for (const UrlHost& each : url.hosts) {
         if (each.host.find_first_of(";=") != std::string::npos) {
             return make_error(ErrorCode::config, "URL: the host has a semicolon or an equals sign");
@@ -250,7 +250,8 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
             options.idle_timeout, options.tcp_user_timeout.count()},
         [&]() -> Result<std::shared_ptr<Database>> {
             auto database = std::make_shared<MysqlDatabase>(*library, target, options);
-            // Now rather than at the first call, so that what is wrong fails where it is given.
+            // Opened now, not at the first call, so that a wrong URL or option fails where it is
+            // given.
             HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
             warn_of_weak_settings(*database);
             return std::shared_ptr<Database>{std::move(database)};

@@ -28,7 +28,7 @@ namespace lib = libmariadb;
 
 namespace {
 
-// Methods that answer a challenge and show the password to nobody.
+// Methods that answer a challenge and do not show the password.
 constexpr const char* kChallengeMethods =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client";
 
@@ -39,8 +39,8 @@ constexpr unsigned kLostConnection = 2013;
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
-// The method that a server asks for in its answer to ours, if that answer is next to be read: a
-// packet of three bytes of length, a number, 0xfe and a name that ends in a NUL.
+// The method that the server requests in its answer to ours, if that answer is the next packet:
+// three bytes of length, a number, 0xfe and a name that ends in a NUL.
 std::string asked_method(int socket) {
     std::array<char, 128> bytes{};
     const ssize_t got = ::recv(socket, bytes.data(), bytes.size() - 1, MSG_PEEK | MSG_DONTWAIT);
@@ -95,7 +95,7 @@ class NoKeyFile {
     std::string path_;
 };
 
-// Whether there is a password, for a server that does not have to show who it is before it asks. To a
+// Whether a password could be sent to a server that need not authenticate itself first. At a
 // loopback address libmariadb 3.4 accepts any certificate unless the URL names an authority.
 bool is_shown_to_strangers(const MysqlTarget& target, const std::string& host) {
     const bool local = host.empty();  // A Unix socket.
@@ -104,9 +104,9 @@ bool is_shown_to_strangers(const MysqlTarget& target, const std::string& host) {
     return !target.tls || !target.tls_verify || (may_be_loopback && target.tls_ca.empty());
 }
 
-// libmariadb sets TLS up, and loads plugins, under locks of its own. A child that is forked meanwhile
-// would find them locked for ever. So a fork waits for the call of a login that runs; such a call reads
-// and writes what there is, and does not wait.
+// libmariadb sets TLS up, and loads plugins, under locks of its own. In a child that is forked
+// during such a call they would stay locked for ever. So a fork waits for the login's call under
+// way, which does not block.
 class LoginGate final : ForkAware {
   public:
     LoginGate() { start_watching_forks(); }
@@ -123,19 +123,20 @@ class LoginGate final : ForkAware {
     void before_fork() override { mutex_.lock(); }
     void after_fork(bool) override { mutex_.unlock(); }
 
-    std::mutex mutex_;  // Not a shared one, whose writer is known by its thread's number.
+    std::mutex mutex_;  // Not a shared_mutex, which a forked child could not unlock.
 };
 
 // SKIP LOCKED and BEGIN NOT ATOMIC as a prepared statement; index hints in a DELETE.
 constexpr OldestServer kOldestMariaDb{"MariaDB", {10, 6, 3}};
 constexpr OldestServer kOldestMySql{"MySQL", {8, 0, 20}};
 
-// How long the server lets a session wait for a lock: longer than our deadline, in case that we vanish.
-// A transaction that hears nothing from us ends sooner, because others wait for its locks. Ours pause
-// only while write_behind makes or closes a stream in Redis.
+// How long the server lets a session wait for a lock: longer than our deadline, in case that the
+// client vanishes. A transaction from which the server hears nothing is ended sooner, because
+// others wait for its locks. Ours are idle only while write_behind makes or closes a stream in
+// Redis.
 //
-// MySQL has a limit for idle sessions alone, in a transaction or not. Sessions of ours are closed before
-// it ends them.
+// MySQL has a limit for idle sessions only, in a transaction or not. Idle sessions of ours are
+// closed before it is reached.
 std::string patient(std::int64_t seconds, std::optional<Duration> idle_timeout) {
     constexpr std::int64_t kMostIdle = 5;
     const std::string text = std::to_string(seconds);
@@ -253,8 +254,8 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
         const unsigned number = library_.error_number(session_);
         Error error = failed(MysqlStage::connecting);
         broken_ = true;
-        // A Unix socket whose queue is full: connect() says EAGAIN, the library takes that for
-        // "under way", and what reads next says EINVAL.
+        // A Unix socket whose queue is full: connect() returns EAGAIN, which the library takes for
+        // "under way", and the next read fails with EINVAL.
         if (number == kLostConnection &&
             error.message.find("system error: 22") != std::string::npos) {
             error.condition = SqlCondition::too_many_connections;

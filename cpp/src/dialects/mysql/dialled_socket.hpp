@@ -1,8 +1,8 @@
 // Connects Unix sockets in place of libmariadb, and finds addresses without a route.
 //
 // If connect() fails at once, libmariadb 3.3.20 closes the socket in my_connect_async(), and in
-// pvio_socket_connect() again: by then the number may be another thread's file or connection. A Unix
-// socket fails at once whenever nobody listens; TCP fails at once if the system has no route to
+// pvio_socket_connect() again: by then the number may be another thread's file or connection. A
+// Unix socket fails at once if no server listens; TCP fails at once if the system has no route to
 // the address. So a Unix socket is connected here and given to the library (DialledSocket), and the
 // routes to a host's addresses are counted before the library tries them (count_routes()).
 #pragma once
@@ -64,8 +64,8 @@ class DialledSocket {
     int error_;
 };
 
-/// A Unix socket whose queue is full. libmariadb takes connect()'s EAGAIN for "under way" and waits,
-/// with a socket that a connected one can replace.
+/// A Unix socket whose queue is full. libmariadb takes connect()'s EAGAIN for "under way" and
+/// waits, on a descriptor that a connected socket can replace.
 class FullAddress {
   public:
     FullAddress() {
@@ -88,7 +88,7 @@ class FullAddress {
         if (next.error() == EAGAIN) name_ = name;
     }
 
-    /// As libmariadb takes it: "@...". Empty if the system has no such thing.
+    /// The address in libmariadb's form: "@...". Empty if the system has no abstract sockets.
     const std::string& name() const { return name_; }
 
   private:
@@ -97,7 +97,7 @@ class FullAddress {
     std::string name_;
 };
 
-/// The addresses of a host: those with a route, and those without.
+/// The numbers of a host's addresses with and without a route.
 struct Routes {
     std::size_t known{0};
     std::size_t missing{0};

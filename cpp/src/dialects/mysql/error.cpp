@@ -85,7 +85,7 @@ ErrorCode classify(unsigned number) {
     }
 }
 
-// What no single row brings about.
+// Errors that no single row can cause.
 constexpr std::array kNumbersOfAll{
     1017U, 1021U, 1030U, 1036U,  // file not found, disk full, storage engine, read-only table
     1037U, 1038U, 1040U, 1041U,  // memory, connections
@@ -195,7 +195,7 @@ std::string without_databases(std::string_view text) {
 
 }  // namespace
 
-// 2000 to 2999 and from 5000 are the client library's own, the others the server's.
+// 2000 to 2999 and from 5000 on are the client library's numbers, all others the server's.
 bool is_clients_own(unsigned number) {
     return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
 }
@@ -266,7 +266,7 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     } else {
         const std::string_view cause = cause_of(number, text);
         message += cause;
-        // What a statement that commits itself has left is for its caller to find out.
+        // The caller of a statement that commits itself finds the outcome out.
         if (is_not_run(number) ||
             (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !cause.empty()))) {
             message += "; nothing was applied";

@@ -1,9 +1,9 @@
 // libmariadb, loaded when the first mariadb:// or mysql:// URL is opened: the functions and layouts
 // of its interface that we use, so that neither building nor installing hotcount needs it.
 //
-// Calls that may wait come in pairs: ..._start begins one and ..._cont goes on with it; both return
-// 0 when it is done, or what it waits for (kWait...). tests/cpp/dialects/libmariadb_test.cpp holds the
-// layouts and numbers against the library's own headers.
+// Calls that may wait come in pairs: ..._start begins one and ..._cont continues it. Both return 0
+// when the call is done, else the events for which it waits (kWait...). The layouts and numbers are
+// compared with the library's own headers in tests/cpp/dialects/libmariadb_test.cpp.
 #pragma once
 
 #include <hotcount/result.hpp>
@@ -11,18 +11,18 @@
 
 namespace hotcount::sql::libmariadb {
 
-// The library's own; opaque to us.
+// Opaque types of the library.
 struct Session;   // MYSQL
 struct Prepared;  // MYSQL_STMT
 struct Rows;      // MYSQL_RES
 
-// One bit each in what a call waits for.
+// The events for which a call waits, one bit each.
 inline constexpr int kWaitRead = 1;
 inline constexpr int kWaitWrite = 2;
 inline constexpr int kWaitException = 4;
 inline constexpr int kWaitTimeout = 8;
 
-// What fetching a row may return besides 0.
+// Further results of stmt_fetch, besides 0.
 inline constexpr int kNoData = 100;
 inline constexpr int kTruncated = 101;
 
@@ -57,7 +57,7 @@ enum Type : int {
 };
 inline constexpr unsigned kUnsigned = 32;  // In Column::flags.
 
-// MYSQL_FIELD: what a result column is.
+// MYSQL_FIELD: the description of a result column.
 struct Column {
     char* name;
     char* original_name;

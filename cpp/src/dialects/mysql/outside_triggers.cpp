@@ -19,9 +19,10 @@ namespace {
 constexpr std::array<std::string_view, 4> kEvents{"deleted", "inserted", "updated", "inserting"};
 // It limits nothing: a session has one more by default.
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
-// In the body of each, by which it is told from somebody else's. A client may take comments away. Not
-// IS NULL: sessions share a trigger, and in MySQL one of ours would leave it FALSE for all. Not AND: each
-// row would look the second variable up too, a tenth of what the trigger costs a batch on MariaDB.
+// In the body of each trigger of hotcount's, which identifies it; a comment would not do, because
+// clients may strip comments. Not IS NULL: sessions share a trigger, and in MySQL one of ours would
+// leave it FALSE for all. Not AND: each row would evaluate the second variable too, a tenth of the
+// trigger's cost to a batch on MariaDB.
 constexpr std::string_view kOthers =
     "NOT @hotcount_own <=> 1 THEN IF NOT @@session.sql_select_limit = 18446744073709551614";
 
@@ -72,7 +73,7 @@ std::string text_of(const VoteNames& n, CountPlace place, std::string_view event
     return sql.with("text", {{"body", sql[event]}});
 }
 
-// Without quotation marks, which a client's script has others of, and white space.
+// Without quotation marks and white space, in which a client's script may differ.
 std::string plain(std::string text) {
     std::erase_if(text, [](char c) { return c == '"' || c == '`' || c == ' ' || c == '\n'; });
     return text.substr(0, text.find_last_not_of(';') + 1);
@@ -171,7 +172,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
             const std::string& name = names.all[i];
             const bool wanted = is_wanted(form, event_of(i), place);
             const bool there = has(found.ours, name);
-            // Others go on counting: a change of the schema cannot be rolled back.
+            // The other triggers go on counting: a change of the schema cannot be rolled back.
             const bool stays = wanted && there && found.stale == OutsideWrites::none;
             if (there && !stays) drop(name);
             if (!wanted || stays) continue;
@@ -263,7 +264,8 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         std::string text;
     };
 
-    // Those of a strategy that counts elsewhere lack its branch; one too many only takes time.
+    // The triggers of a strategy that counts elsewhere lack its branch; a superfluous one only
+    // takes time.
     static bool fit(const std::vector<Seen>& all, OutsideWrites form, const VotesOptions& options,
                     bool for_ignored) {
         const VoteNames n{options, sql::mysql_grammar()};
@@ -286,7 +288,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         });
     }
 
-    // Which triggers there are is then what the marks say. `shown`: without a text.
+    // The form of hidden triggers is the mark's. `shown`: without their text.
     static Result<void> find_hidden(sql::Connection& connection, const VotesOptions& options,
                                     bool shown, FoundTriggers& found) {
         static const sql::Statement kMayBe{sql::mysql_catalog()["may_hide_triggers"]};

@@ -17,7 +17,7 @@
 namespace hotcount {
 namespace {
 
-// Items whose counts one UPDATE sets: its CASE compares each row with half of them.
+// Items whose counts one UPDATE sets: its CASE compares each row with half of the items on average.
 constexpr std::size_t kShown = 64;
 
 // So many rows with successive ids are removed as a range.

@@ -1,9 +1,9 @@
-// The rows of a vote table on MariaDB and MySQL, and what the writers of votes and folds share.
+// The rows of a vote table on MariaDB and MySQL, for the writers of votes and for folds.
 //
 // An upsert keeps a row's old value in the row itself (prev = val), under the row's lock. A read in
 // the same transaction returns it. Locks are taken in the order item, vote, cell, each sorted. A
 // transaction that will update the item's row locks it before the votes: the foreign key's check
-// leaves a shared lock on it, and two transactions that want more would wait for each other.
+// takes a shared lock on it, and two transactions that upgrade such a lock deadlock.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace hotcount {
 
-/// What identifies rows in statements over many: how the columns of an existing table compare.
+/// The columns that identify rows in statements over many: how an existing table compares them.
 class KeyColumns {
   public:
     KeyColumns(const VotesOptions& options);
@@ -64,11 +64,11 @@ std::unique_ptr<SyncPages> make_mysql_sync_pages(const VotesOptions& options,
 Cast mysql_cast(std::int64_t previous, std::int64_t value);
 /// The error for a vote for an item that is not there.
 Error mysql_missing_item(const Ballot& ballot);
-/// What is wrong with a vote that was refused.
+/// The error of a refused vote, with the cause as far as it can be found.
 Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot& ballot);
 
-/// MySQL waits for a row for a second at least, unless a SELECT says NOWAIT. So a batch first locks
-/// the votes that are there.
+/// MySQL waits for a locked row for a second at least, unless a SELECT says NOWAIT. So a batch
+/// first locks the existing votes.
 class HeldVotes {
   public:
     HeldVotes(sql::Statements sql, const VotesOptions& options);
@@ -90,7 +90,7 @@ class MysqlVoteRows {
   public:
     MysqlVoteRows(const VoteNames& names, const VotesOptions& options);
 
-    /// What a vote does if another transaction holds its row.
+    /// The behaviour of a vote whose row another transaction has locked.
     enum class IfHeld : std::uint8_t {
         wait,  ///< Waits as long as the session does.
         fail,  ///< Fails with 1205 (MariaDB, at once), or 3572 (MySQL, if there are several).
@@ -100,10 +100,10 @@ class MysqlVoteRows {
     /// As VoteWriter::set_all(). `compound`: CompoundStatements::known_to().
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes,
                          IfHeld if_held, bool compound);
-    /// Vote and count in one compound statement, which is a transaction of its own: one round trip
-    /// instead of four or five. False if nothing was done: the item is missing or (batched) held,
-    /// counts are kept elsewhere, or the vote is as asked already. `cast`: the outcome of a new vote;
-    /// changed for others.
+    /// Writes vote and count in one compound statement, which is a transaction of its own: one
+    /// round trip instead of four or five. False if nothing was done: the item is missing or
+    /// (batched) locked, the counts are in another place, or the vote has the value already. `cast`
+    /// is the outcome of a new vote on entry, and is changed if the vote exists.
     Result<bool> write_alone(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
                              const sql::Alone& how, Cast& cast) const;
 
@@ -131,8 +131,8 @@ std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> datab
                                             const VotesOptions& options);
 
 /// The type of the item table's ids if that table exists already, else empty. Columns that refer to
-/// them have the same type: a foreign key needs it, and an id in another character set has other
-/// bytes.
+/// them must have it: a foreign key needs the same type, and an id has other bytes in another
+/// character set.
 Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options);
 
 }  // namespace hotcount

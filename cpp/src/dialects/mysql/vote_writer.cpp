@@ -1,8 +1,8 @@
 // Votes on MariaDB and MySQL. slotted is one compound statement on MariaDB. A batch of the other
 // strategies is a transaction of a few statements, however many votes:
 //
-//   look      locks the items; the votes for those that another transaction holds are put aside
-//   upsert    the votes; those that were there are read back
+//   look      locks the items; votes for items that another transaction has locked are put aside
+//   upsert    the votes; the existing ones are read back
 //   journal   by how much each item's count moves
 //   COMMIT    with the journal, in one compound statement, on MariaDB. MySQL has no such statement
 //             outside of stored programs
@@ -249,8 +249,8 @@ class MysqlVoteWriter final : public VoteWriter {
         return compound || !committed ? Result<void>{} : connection.commit();
     }
 
-    // False if write_all() has to find out what is wrong. A vote that waits for another
-    // transaction's vote of the same user gives way to others.
+    // False if write_all() has to find the fault. A vote that waits for another transaction's vote
+    // of the same user yields to other calls.
     Result<bool> write_one(sql::Connection& connection, QueuedVote& vote, sql::BatchTurn& turn) {
         const Ballot& ballot = vote.ballot;
         if (!connection.commit_is_open()) {
@@ -320,7 +320,7 @@ class MysqlVoteWriter final : public VoteWriter {
                error.server_code == "1205";
     }
 
-    // A vote whose own row somebody holds is found by halves, like a cancelled one.
+    // A vote whose own row is locked is found by halving the batch, like a cancelled one.
     static Error gave_way(Error error) {
         // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
         if (error.server_code == "1205" || error.server_code == "3572") {
@@ -335,7 +335,7 @@ class MysqlVoteWriter final : public VoteWriter {
                                       bool compound) {
         BulkStatement& look = waits ? look_and_wait_ : look_past_;
         HOTCOUNT_TRY_ASSIGN(bool at_once, keys_.are_bytes(connection));
-        // MySQL may scan a small table, and would wait for items of others as well.
+        // MySQL may scan a small table, and would wait for other locked items as well.
         at_once = at_once && (compound || !waits);
         auto found = mysql_find(connection, look, items, at_once);
         if (!found) return explain_missing_table(std::move(found).error());
@@ -354,8 +354,8 @@ class MysqlVoteWriter final : public VoteWriter {
         return left;
     }
 
-    // Of the items that the look has skipped, those that exist are held by somebody else: their
-    // votes are written later.
+    // Of the items that the look has skipped, the existing ones are locked by another transaction:
+    // their votes are written later.
     Result<void> put_aside_held(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                                 std::vector<sql::Id>& missing) {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
@@ -370,7 +370,7 @@ class MysqlVoteWriter final : public VoteWriter {
         return {};
     }
 
-    // Makes the items that are not there, or refuses their votes alone; the others go on.
+    // Inserts the missing items, or refuses only their votes; the other votes go on.
     Result<void> supply(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                         const std::vector<sql::Id>& missing) {
         if (options_.missing_item == MissingItem::create) {

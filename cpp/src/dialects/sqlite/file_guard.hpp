@@ -15,7 +15,7 @@
 //                    that says that the WAL's index is in use: nobody empties it
 //   while we write   exclusive, the write lock of the WAL, instead of SQLite's POSIX lock
 //
-// A POSIX lock on a byte that nobody else uses, the canary, shows that locks have ended.
+// A POSIX lock on an otherwise unused byte, the canary, shows that locks have ended.
 // Where a file system has no such locks, only files() is of use.
 //
 // Thread-safe, except that hold_write() and release_write() belong to the writing connection.

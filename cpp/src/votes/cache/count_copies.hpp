@@ -6,7 +6,7 @@
 // come late, twice or in any order. A copy ends max_age after it was written: if a newer one was
 // lost on the way, readers miss it for so long and no longer.
 //
-// No copy has what waits in the journal. If one reader added the journal's rows and the next one did
+// No copy includes the journal's rows. If one reader added the journal's rows and the next one did
 // not, the count would go back.
 #pragma once
 

@@ -4,7 +4,7 @@
 //                 write each other's votes
 //   stream_floor  no vote of a stream has a higher version in SQL. Workers raise it before they write,
 //                 0.25 s ahead. A stream that is made anew, because Redis has lost its data,
-//                 begins behind it: whatever its clock says, no vote is older than those in SQL
+//                 begins behind it: whatever Redis's clock, no vote is older than SQL's votes
 //   stream_life   how often a stream was made. A worker that has a page from before does not raise the
 //                 floor: the new stream has begun behind the old one
 //   stream_open   '1' while votes may wait: another strategy does not take the tables over then

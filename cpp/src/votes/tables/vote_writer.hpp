@@ -118,7 +118,7 @@ std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::Queue
 ///   the value                     applied. Cast::previous is the row's; a vote that stood before is
 ///                                 told as changed, as the row does not tell who wrote it
 ///   a newer version               as an older vote is answered: not changed
-///   a vote without a user         what stands
+///   a vote without a user         the row's vote stands
 ///   another value                 unknown: a later vote of the same user may have replaced it
 ///
 /// Tells `appended` how many were applied.

@@ -1,8 +1,8 @@
 -- The journal on MariaDB and MySQL. A fold is one transaction of the statements below, in this
 -- order.
 --
--- Its lock is the mark 'folded_at', which it updates, so that a cluster of servers certifies it.
--- Journal rows are taken out by id, because those of voters that have yet to commit lie between
+-- The lock of a fold is the mark 'folded_at', which the fold updates, so that a cluster of servers
+-- certifies it. Journal rows are deleted by id, because uncommitted rows of voters lie between
 -- them. Counts are read and then written as values: an UPDATE that sums cells would wait for the
 -- voters of strategy slotted.
 
@@ -42,7 +42,7 @@ LIMIT ?1
 FOR UPDATE SKIP LOCKED
 
 -- name: page_of
--- The same of the items ?2.
+-- As page, for the items ?2.
 SELECT id, item, diff
 FROM {journal}
 WHERE item IN ({list(?2)})
@@ -51,7 +51,7 @@ LIMIT ?1
 FOR UPDATE SKIP LOCKED
 
 -- name: page_but
--- The same of other items than ?2.
+-- As page, for all items but ?2.
 SELECT id, item, diff
 FROM {journal} FORCE INDEX (by_id)
 WHERE item NOT IN ({list(?2)})
@@ -71,8 +71,8 @@ ON DUPLICATE KEY UPDATE
     ver = GREATEST(ver + 1, VALUES(ver))
 
 -- name: delete_where_id
--- By the key and no scan, which a server prefers for most of a small table: it would wait for every
--- row that a voter has yet to commit. MariaDB reads the first comment, MySQL (8.0.20) the others.
+-- By the key: for most of a small table the server would prefer a scan, which waits for every
+-- uncommitted row. MariaDB reads the first comment, MySQL (8.0.20) the second.
 /*M! SET STATEMENT sql_safe_updates = 1 FOR */
 DELETE /*+ INDEX(hc_j by_id) */
 FROM {journal} /*!80020 AS hc_j */
@@ -98,8 +98,8 @@ WHERE item IN ({list(?1)})
 GROUP BY item
 
 -- name: take
--- Locks those of the items ?1 that no other transaction has locked, in order, and returns their
--- ids.
+-- Locks the items ?1 in order, except those that another transaction has locked. Returns the ids of
+-- the items that it has locked.
 SELECT {id}
 FROM {item}
 WHERE {id} IN ({list(?1)})

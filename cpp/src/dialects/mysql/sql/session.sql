@@ -33,10 +33,10 @@ SET NAMES utf8mb4,
     {patience}
 
 -- name: wait_for_cluster
--- Behind one address may be several nodes of a Galera cluster, and each has what another committed a
--- moment later. So the first statement of a transaction waits until the node has all of it (1 reads,
--- 2 UPDATE and DELETE, 4 INSERT): else a vote that was retracted at another node would be found
--- unchanged.
+-- One address may lead to several nodes of a Galera cluster, and a commit at one node arrives at
+-- the others a moment later. So the first statement of a transaction waits until its node has all
+-- commits (1 reads, 2 UPDATE and DELETE, 4 INSERT): otherwise a vote that was retracted at another
+-- node would be found unchanged.
 SET SESSION wsrep_sync_wait = @@SESSION.wsrep_sync_wait | 7
 
 -- name: identify
@@ -56,9 +56,9 @@ SELECT
 LIMIT 1
 
 -- name: is_ready
--- Whether a node of Galera is in its cluster's primary component and has joined it, its address in the
--- cluster, and those of all nodes that it sees, with commas. One that is not ready answers questions
--- about itself, and refuses every statement on a table.
+-- Whether a node of Galera is in its cluster's primary component and has joined it, its address in
+-- the cluster, and the addresses of all nodes that it sees, separated by commas. A node that is not
+-- ready answers questions about itself, and refuses every statement on a table.
 SELECT
     0 /*M! + MAX(VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON') */,
     /*M! SUBSTRING_INDEX(

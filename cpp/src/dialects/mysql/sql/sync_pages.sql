@@ -2,8 +2,8 @@
 -- (votes/cache/sync_table.hpp).
 
 -- name: read
--- The items ?1 and what {sync} has of them. If {alone}, both are locked until the commit, the items
--- in order. A locking read sees the latest committed values.
+-- The items ?1 and their rows of {sync}. If {alone}, both are locked until the commit, the items in
+-- order. A locking read sees the latest committed values.
 SELECT {state_columns}
 FROM {state_tables}
 WHERE hc_i.{id} IN ({list(?1)})

@@ -1,4 +1,4 @@
--- Statements over whole vote tables that differ from those of other databases.
+-- Statements over whole vote tables that differ from other databases' statements.
 
 -- name: journal
 -- The rows of an item lie together. With an index by item each of them was looked up in the table
@@ -13,21 +13,21 @@ CREATE TABLE IF NOT EXISTS {journal} (
 {table_end};
 
 -- name: lock_fold
--- Keeps others from folding until the commit.
+-- Blocks other folds until the commit.
 SELECT value
 FROM {meta}
 WHERE name = 'folded_at'
 FOR UPDATE;
 
 -- name: lock_all
--- Keeps others from voting, and from moving the counts, until the commit.
+-- Blocks votes, and moves of the counts, until the commit.
 SELECT value
 FROM {meta}
 ORDER BY name
 FOR UPDATE;
 
 -- name: lock_items
--- Keeps others from changing items until the commit.
+-- Blocks changes of items until the commit.
 SELECT COUNT(*)
 FROM {item}
 FOR UPDATE

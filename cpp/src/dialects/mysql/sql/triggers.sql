@@ -1,13 +1,13 @@
 -- Triggers of a vote table on MariaDB and MySQL (outside_triggers.cpp).
 --
--- Our own sessions carry a mark, a variable that session.sql sets: they run no statement of others.
--- A statement of ours in the application's session has a sql_select_limit that no other statement
--- sets, for itself alone.
+-- Our own sessions carry a mark, a variable that session.sql sets: they run only our statements. A
+-- statement of ours in the application's session has a sql_select_limit that no other statement
+-- sets, for this statement alone.
 --
--- A trigger locks the mark `outside_writes`, which lock_all (tables.sql) locks too: the counts move
--- when no transaction is under way that has counted in the place of before. Not `counted_in`: it
--- may be missing, and then READ COMMITTED locks nothing and REPEATABLE READ a gap, where the move
--- meets a deadlock.
+-- A trigger locks the mark `outside_writes`, which lock_all (tables.sql) locks too: the counts are
+-- moved when no open transaction has counted in the former place. Not `counted_in`: that mark may
+-- be missing, and then READ COMMITTED locks nothing and REPEATABLE READ a gap, which would deadlock
+-- with the move.
 
 -- name: create
 CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ {trigger} {when} ON {vote}
@@ -85,8 +85,8 @@ SET hc_place = (SELECT value FROM {meta} WHERE name = 'outside_writes' LOCK IN S
 SET hc_place = (SELECT value FROM {meta} WHERE name = 'counted_in' LOCK IN SHARE MODE);
 
 -- name: count_vote
--- Adds {2} to the count of item {1}. A vote of ours opens every table that stands here, so there
--- is one place beside the journal.
+-- Adds {2} to the count of item {1}. A vote of ours opens every table that a trigger's body names,
+-- so there is one place beside the journal.
 IF {1} IS NOT NULL AND {2} <> 0 THEN
 --if in_journal
     {note({1}, {2})}

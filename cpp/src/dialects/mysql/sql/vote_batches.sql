@@ -6,11 +6,11 @@
 (SELECT value FROM {meta} WHERE name = 'vote_route' LOCK IN SHARE MODE)
 
 -- name: look
--- Locks the mark and then the items ?1, in order, both with the lock that keeps them there: shared,
--- as a foreign key's. Returns the ids of the items that it got; none if the route is another one.
--- Items that another transaction holds are passed over; if {waits}, it waits for them, and fails
--- after {wait_ms} with 1969 (MariaDB) or 3024 (MySQL): WAIT would take whole seconds. MariaDB takes
--- the first form of the lock and ignores the second, MySQL the other way round.
+-- Locks the mark and then the items ?1, in order, both with a shared lock, as a foreign key's check
+-- does. Returns the ids of the locked items; no row if the route is another one. Items that another
+-- transaction has locked are skipped; with {waits}, it waits for them, and fails after {wait_ms}
+-- with 1969 (MariaDB) or 3024 (MySQL): WAIT would take whole seconds. MariaDB reads the first form
+-- of the lock and ignores the second, MySQL the other way round.
 --if waits
 /*M! SET STATEMENT max_statement_time = 0.{wait_ms} FOR */
 SELECT /*+ MAX_EXECUTION_TIME({wait_ms}) */ {id}
@@ -43,8 +43,8 @@ VALUES
 --end
 
 -- name: note_and_commit
--- MariaDB: the same, and COMMIT. Locks the mark, which a transaction that moves the counts holds
--- until its commit. If the route is another one it returns a row and rolls back.
+-- MariaDB: note, and COMMIT. Locks the mark, which a transaction that moves the counts holds until
+-- its commit. If the route is another one it returns a row and rolls back.
 BEGIN NOT ATOMIC
     IF {route} = {wanted_route} THEN
         {note};
@@ -71,13 +71,13 @@ ORDER BY hc_i.{id}
 
 -- name: epochs
 -- The items ?1, which are locked: whether their counts are here, epoch, id, cache id. Locks the
--- mark and their rows of {sync}, shared, which keeps a recount away. OF: MySQL may scan a small
--- table of items, and would wait for those of others.
+-- mark and their rows of {sync}, shared, which blocks recounts. OF: MySQL may scan a small table of
+-- items, and would wait for items that other transactions have locked.
 SELECT {counts_here} {epochs_of_items}
 FOR SHARE OF hc_s
 
 -- name: epochs_and_commit
--- MariaDB: the same, and COMMIT. Returns FALSE alone, and rolls back, if the counts are not here.
+-- MariaDB: epochs, and COMMIT. Returns FALSE alone, and rolls back, if the counts are not here.
 BEGIN NOT ATOMIC
     IF {counts_here} THEN
         SELECT TRUE {epochs_of_items}

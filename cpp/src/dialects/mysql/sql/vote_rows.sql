@@ -27,9 +27,9 @@ LOCK IN SHARE MODE
 SHOW INDEX FROM {vote}
 
 -- name: lock_held
--- MySQL: locks the votes (?1 item, ?2 user) that are there. Fails with 3572 (ER_LOCK_NOWAIT) if
--- another transaction holds one of them or inserts it at this moment. {key}: the unique key of item
--- and user; a scan of a small table would meet the votes of others.
+-- MySQL: locks the existing votes (?1 item, ?2 user). Fails with 3572 (ER_LOCK_NOWAIT) if another
+-- transaction has locked one of them or is inserting it. {key}: the unique key of item and user; a
+-- scan of a small table would meet locked votes of other keys.
 SELECT 1
 FROM {vote}
 --if key
@@ -78,7 +78,7 @@ WHERE
 --end
 
 -- name: read_of_item
--- The same for item ?1 and the users ?2, in a third of the time.
+-- As read, for item ?1 and the users ?2, in a third of the time.
 SELECT {vote_item}, {vote_user}, {previous}, {value}
 FROM {vote}
 WHERE {vote_item} = ?1
