@@ -55,7 +55,7 @@ Result<std::int64_t> MysqlConnection::run_alone(const Statement& statement,
         return Connection::run_alone(statement, parameters, visit, how);
     }
     if (broken_) return is_gone();
-    // It may end a transaction that has run something: then no other session can take its place.
+    // The statement may end a transaction with earlier ones: no other session can take over then.
     const bool ends = begun_ && ran_;
     if (!ends) HOTCOUNT_TRY(begin(how.deadline));
     for (int again = ends ? 1 : 0;; ++again) {

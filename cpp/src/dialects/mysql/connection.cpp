@@ -47,7 +47,7 @@ void MysqlConnection::drop() {
     socket_ = -1;
 }
 
-// Once the library has closed its socket, or is about to: the number may be another's at once.
+// Called when the library has closed its socket, or will: the number may be another file's at once.
 void MysqlConnection::forget_socket() {
     if (socket_ >= 0) shared_.sockets.remove(socket_);
     socket_ = -1;

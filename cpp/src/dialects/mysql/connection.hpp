@@ -243,11 +243,11 @@ class MysqlConnection final : public Connection {
     int socket_{-1};
     std::uint64_t process_{0};  // fork_generation() at connection.
     unsigned long id_{0};       // The server's number for this session.
-    std::string asked_method_;  // Of the server's, to be shown the password.
+    std::string asked_method_;  // The server's method that needs the password in clear text.
     std::string server_;        // Which server has given it: numbers are its own.
-    bool reads_only_{false};    // That server, when it was asked last: at identified_.
-    std::uint64_t product_{0};  // Of the server.
-    std::size_t host_{0};       // Of the URL's.
+    bool reads_only_{false};    // Whether server_ was read-only at identified_.
+    std::uint64_t product_{0};  // The server's product.
+    std::size_t host_{0};       // Index among the URL's hosts.
     SteadyTime sent_{};         // Something, for the last time.
     SteadyTime looked_{};       // Whether another host is the primary.
     SteadyTime identified_{};
@@ -257,11 +257,11 @@ class MysqlConnection final : public Connection {
 
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     bool begun_{false};
-    bool ran_{false};            // Something, in the transaction.
+    bool ran_{false};            // The transaction has run a statement.
     bool in_cluster_{false};     // The server is a node of a Galera cluster.
-    std::string node_;           // Its address there; only if the URL has several hosts.
+    std::string node_;           // The node's address; only if the URL has several hosts.
     std::string nodes_;          // Addresses of all nodes that it sees.
-    std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
+    std::uint64_t term_{0};      // The primary's term (PrimaryWatch) at connection.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
     std::optional<Error> lost_by_{};  // The server's error that ended the session.
@@ -269,9 +269,9 @@ class MysqlConnection final : public Connection {
     // for that; it writes its result there.
     int commit_waits_for_{0};
     int commit_refused_{0};
-    Prepared* alone_{nullptr};  // That statement.
+    Prepared* alone_{nullptr};  // The statement that commits by itself.
     SteadyTime alone_until_{};  // Its deadline; deadline_ is when to ask whether it gives way.
-    bool cancelled_{false};     // It was asked to end.
+    bool cancelled_{false};     // A cancel was sent for alone_.
     // The cancel saw the text of the whole compound statement, which ran between two of its parts.
     bool between_parts_{false};
     // The deadline of cleanup and of questions about the server, which cannot be interrupted.

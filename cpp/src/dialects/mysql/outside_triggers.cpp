@@ -260,7 +260,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     }
 
     struct Seen {
-        std::size_t which;  // Of Names::all.
+        std::size_t which;  // Index in Names::all.
         std::string text;
     };
 

@@ -452,7 +452,7 @@ class MysqlVoteWriter final : public VoteWriter {
     const VotesOptions options_;
     const bool cached_;
     const bool fenced_;
-    const IfHeld if_held_;  // Of votes in the caller's transaction.
+    const IfHeld if_held_;  // For votes in the caller's transaction.
     const NoteAppended appended_;
     MysqlVoteRows of_users_;
     MysqlVoteRows anonymous_;

@@ -41,7 +41,7 @@ std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes);
 /// say and their strategy.
 sql::Statements postgres_statements(std::string_view file, const VoteNames& names,
                                     const VotesOptions& options, sql::Names more = {});
-/// Of catalog.sql, which needs no names.
+/// The statements of catalog.sql, which needs no names.
 sql::Statements postgres_catalog();
 
 /// An array literal of the ids.

@@ -94,7 +94,7 @@ Result<bool> asks_for_serializable(const Url& url) {
 struct PostgresHosts {
     HostUse use{HostUse::any};
     std::vector<std::string> names{};
-    std::vector<Parameters> parameters{};  // Of each.
+    std::vector<Parameters> parameters{};  // For each host.
 };
 
 class PostgresDatabase final : public Database, ForkAware {

@@ -45,7 +45,7 @@ Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room)
         if (connected) return connected;
         disconnect();
         broken_ = true;
-        // It starts, is full, or is about to be replaced: another attempt may succeed.
+        // The server starts, is full, or will be replaced: another attempt may succeed.
         const Error& error = connected.error();
         if (is_out_of_room(error)) {
             if (!waits_for_room) return connected;
@@ -236,7 +236,7 @@ Result<void> PostgresConnection::await_connection(Deadline deadline) {
                 return late_connecting(deadline);
             }
         }
-        watch_socket(-1);  // It may try the next address, with another socket.
+        watch_socket(-1);  // libpq may try the next address, with another socket.
         progress = pq_.PQconnectPoll(handle_);
     }
     watch_socket(pq_.PQsocket(handle_));

@@ -146,8 +146,8 @@ class SqliteConnection final : public Connection {
     std::string name_;
     Counters& counters_;
     sqlite3* handle_{nullptr};
-    std::shared_ptr<FileGuard> guard_;  // Once there is a WAL.
-    std::uint64_t endings_{0};          // Of our locks, when the read began.
+    std::shared_ptr<FileGuard> guard_;  // Null until the file has a WAL.
+    std::uint64_t endings_{0};          // FileGuard::watch_locks() when the read began.
     bool is_wal_{false};
     bool holds_write_{false};
     std::unordered_map<std::uint64_t, sqlite3_stmt*> prepared_;
@@ -177,7 +177,7 @@ Result<void> SqliteConnection::begin(Deadline deadline) {
             guard_ = FileGuard::join(handle_);
             end_empty();
             if (guard_ == nullptr) return lost(ErrorCode::database, "nothing was applied");
-            // It could not see yet what ended SQLite's lock since BEGIN.
+            // The new guard did not watch the lock since BEGIN, so the transaction begins again.
             continue;
         }
         if (guard_ == nullptr || guard_->hold_write()) break;

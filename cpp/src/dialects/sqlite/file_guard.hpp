@@ -10,9 +10,10 @@
 // Locks of an open file description (F_OFD_SETLK) conflict with POSIX locks of the same process and
 // do not end so. One guard for each file holds some of SQLite's own locks a second time:
 //
-//   always           shared, on the bytes that a connection locks while it has the file open: nobody
-//                    can be alone with the file, which is when SQLite removes a WAL; and on the byte
-//                    that says that the WAL's index is in use: nobody empties it
+//   always           shared, on the bytes that a connection locks while it has the file open, so
+//                    that no process is alone with the file, which is when SQLite removes a WAL; and
+//                    on the byte that says that the WAL's index is in use, so that no process
+//                    empties the index
 //   while we write   exclusive, the write lock of the WAL, instead of SQLite's POSIX lock
 //
 // A POSIX lock on an otherwise unused byte, the canary, shows that locks have ended.
@@ -40,8 +41,8 @@ class FileGuard {
     /// a fork waits for commits, and a commit that registers would wait for the fork.
     static void start_watching_forks();
 
-    /// The guard of the file that a connection has open, for as long as until leave(). None if there
-    /// is no WAL, or none yet.
+    /// The guard of a connection's file, to be held until leave(). Null if the file has no WAL, or
+    /// none yet.
     static std::shared_ptr<FileGuard> join(sqlite3* connection);
     /// Closes a connection that has joined. Our last one removes the WAL as SQLite does, unless the
     /// guard is lost(): then it writes nothing more.

@@ -1,6 +1,6 @@
 // The store of strategy cached. An item's count there is one hash (a struct in memory):
 //
-//   value          gen > 0: the item's count. gen 0: what was counted since the hash was born
+//   value          gen > 0: the item's count. gen 0: the votes counted since the hash was born
 //   gen            the fencing number that SQL gave the fill; 0: not filled yet
 //   version        votes counted since the hash was born; it never falls
 //   saved_version  the version that item.vote_count has; a higher version is unsaved
@@ -46,8 +46,8 @@ class CountCache {
         std::string item;
         std::int64_t difference;
         std::int64_t votes;  ///< The number of votes in it.
-        std::int64_t epoch;  ///< As the transaction that committed them read it.
-        bool asks{false};    ///< For the count after it.
+        std::int64_t epoch;  ///< As read by the transaction that committed the votes.
+        bool asks{false};    ///< The caller wants the count after this increment.
     };
     enum class Counted : std::uint8_t {
         counted,   ///< Added to the hash.
@@ -83,8 +83,8 @@ class CountCache {
     struct Incremented {
         std::vector<Result<Counted>> states;
         std::string
-            identity{};  ///< identity() when hashes were born; empty if none was, or not known.
-        /// What those that ask have counted to, if their hash is filled; empty if none asks.
+            identity{};  ///< identity() when hashes were born; empty if no hash was, or not known.
+        /// The counts for increments that ask, if their hash is filled; empty if none asks.
         std::vector<std::optional<std::int64_t>> counts{};
     };
     virtual Incremented increment(std::string_view space, std::span<const Increment> increments,

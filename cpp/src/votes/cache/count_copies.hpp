@@ -1,10 +1,10 @@
 // Counts of strategy batched in a cache: copies, for readers only.
 //
 // An item's copy is the sum of its cells as a fold left it (n), and that fold's number (ver): a text
-// "ver n" in Redis, a struct in memory. A fold publishes its counts after its commit. A reader who
-// finds no copy reads the cells and writes one. The copy with the higher ver stays, so copies may
-// come late, twice or in any order. A copy ends max_age after it was written: if a newer one was
-// lost on the way, readers miss it for so long and no longer.
+// "ver n" in Redis, a struct in memory. A fold publishes its counts after its commit. A reader that
+// finds no copy reads the cells and writes a copy. The copy with the higher ver stays, so copies
+// may come late, twice or in any order. A copy expires max_age after it was written: if a newer one
+// was lost on the way, readers get the old count until then.
 //
 // No copy includes the journal's rows. If one reader added the journal's rows and the next one did
 // not, the count would go back.
@@ -84,7 +84,7 @@ class CountCopies {
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::unique_ptr<CopyStore> store, const VoteNames& names);
     Result<std::string> find_space(Deadline deadline, bool folds);
-    // The same; names the tables, if they have no name yet.
+    // As find_space(); also draws the tables' name if they have none yet.
     Result<std::string> space(Deadline deadline, bool folds);
     bool cache_is_away();
     void note_cache(bool answered);

@@ -390,7 +390,7 @@ class StreamWorker final : public StreamVisitor {
         bool some{false};
     };
     std::array<Left, VoteStream::kShards> left_{};
-    std::atomic<std::size_t> first_shard_{0};  // Of the next round.
+    std::atomic<std::size_t> first_shard_{0};  // The next round begins there.
     SteadyTime cleaned_{};                     // Under round_mutex_.
     std::atomic<SteadyTime> unsure_until_{SteadyTime{}};
     mutable std::mutex mutex_;

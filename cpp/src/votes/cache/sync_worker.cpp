@@ -406,10 +406,10 @@ class Worker final : public SyncWorker {
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
     std::uint64_t round_number_{0};
-    mutable std::mutex mutex_;  // Of all below.
+    mutable std::mutex mutex_;  // Guards all members below.
     std::unordered_map<std::string, Seen, KeyedHash> seen_;
     Stats stats_{};
-    std::optional<Error> refused_{};  // Of this round, the first.
+    std::optional<Error> refused_{};  // The first refusal of this round.
 };
 
 }  // namespace

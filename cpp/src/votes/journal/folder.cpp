@@ -405,7 +405,7 @@ struct Folder::Work {
         tidy_after = ended + kRestOfTidying * (ended - begun);
     }
 
-    // -- what is known --------------------------------------------------------------------------
+    // -- bookkeeping ----------------------------------------------------------------------------
 
     // `only`: the items to which the fold was restricted, if any.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {

@@ -53,7 +53,7 @@ class Folder {
            Publish publish = {});
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
-    /// A fold under way continues without this object, and so does one for rows appended since.
+    /// A fold under way, and a fold that is due for appended rows, continue without this object.
     ~Folder();
 
     /// Rows of this process were committed. Never waits for the database.
@@ -75,7 +75,7 @@ class Folder {
         std::uint64_t rows;      ///< Rows that they took.
         std::uint64_t failed;    ///< Folds that failed, or left an item out because of an error.
         std::uint64_t failing;   ///< Failed folds since the last one that succeeded.
-        Duration failing_for;    ///< Time since the first of those ended.
+        Duration failing_for;    ///< Time since the first of these failed folds ended.
         Duration took;           ///< Duration of the last fold.
         std::int64_t held;       ///< Items that the last fold found locked.
         Duration held_for;       ///< How long the longest of them is known to be locked.

@@ -44,7 +44,8 @@ Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
 
 Result<void> GroupVoteWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn&) {
     HOTCOUNT_TRY(begin(connection));
-    // By item, so that each is counted once; by user, so that pages are visited in order.
+    // Sorted by item, so that each is counted once, and by user, so that pages are visited in
+    // order.
     std::vector<QueuedVote*> votes = sorted_votes(batch);
     HOTCOUNT_TRY(keep_within_fence(connection, *layout_, votes));
     const auto for_each_item = [&](const auto& visit) -> Result<void> {

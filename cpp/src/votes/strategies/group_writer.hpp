@@ -2,7 +2,7 @@
 //
 //   GroupVoteWriter   concurrent votes in one transaction, item by item. A strategy adds how an item is
 //                     counted in it
-//   CachedWriter      strategy cached: the transaction of a group, and what it has committed, to be
+//   CachedWriter      strategy cached: the transaction of a group, and its committed votes, to be
 //                     counted in the cache
 #pragma once
 
@@ -179,7 +179,7 @@ class CachedItemWriter final : public GroupVoteWriter {
     static constexpr std::size_t kMaxKnownWide = 10'000;
 
     std::shared_ptr<CachedCounts> cached_;
-    std::mutex mutex_;  // Of all below: the held thread may write, too.
+    std::mutex mutex_;  // Guards all below: the held thread may write, too.
     std::shared_ptr<const std::string> space_;
     std::set<sql::Id> known_wide_;
 };

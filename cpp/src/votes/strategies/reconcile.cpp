@@ -1,13 +1,13 @@
 // Finds counts that disagree with the votes, and sets them right beside voters and folds.
 //
 //   look     a page of items in one statement, without a lock
-//   settle   only if a page has a difference: those items are read again in a transaction that other
-//            reconciles wait for, and what differs then is added
+//   settle   only if a page has a difference: those items are read again in a transaction for which
+//            other reconciles wait, and the difference found then is added
 //
-// The difference between votes and counts is read in one statement and then added: voters who commit
-// meanwhile move both alike, so the difference stays right although the numbers change. Only another
-// reconcile would add it twice, so that transaction waits for the others' end before it reads. If
-// there is a journal the difference goes there, and no voter waits for it.
+// The difference between votes and counts is read in one statement and then added. Votes that are
+// committed meanwhile move both alike, so the difference stays right although the numbers change.
+// Only another reconcile would add it twice, so the transaction first waits until no other one
+// runs. If there is a journal the difference goes there, and no voter waits for it.
 //
 // A page is committed before the next one begins, so that a reconcile which was interrupted has done
 // all that it says.

@@ -108,7 +108,7 @@ class SingleVotes final : public SqlVotes {
         const Deadline until;
         const std::function<void(std::vector<Result<Cast>>)> done;
         std::vector<Result<Cast>> casts;
-        std::vector<std::vector<std::size_t>> places{};  // Of the votes of each thread.
+        std::vector<std::vector<std::size_t>> places{};  // The places of each thread's votes.
         std::atomic<std::size_t> open{0};                // Threads that have votes left.
     };
 

@@ -124,9 +124,10 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     CountPlace place() const { return layout_->place(); }
     /// `contract` with the changes for a replica that answers too.
     Contract with_replica(Contract contract) const;
-    /// True if different ids of `ballots` are different items to the tables, so that votes for one may
-    /// be written before votes for another. Texts may not be: the first large call asks the database
-    /// until `deadline`, and one that must not wait, which has none, has others ask for later ones.
+    /// True if different ids of `ballots` are different items to the tables, so that votes for one
+    /// may be written before votes for another. Texts may be equal to the tables: the first large
+    /// call asks the database until `deadline`. A call that must not wait has no deadline; it
+    /// starts a question whose answer is for later calls.
     bool ids_are_apart(std::span<const Ballot> ballots, std::optional<Deadline> deadline);
     /// A vote has changed a cell of the item: its own count follows with a fold, if it has one.
     void note_cell(const sql::Id& item);
@@ -211,8 +212,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
 
   private:
     std::atomic<bool> ids_are_apart_{false};  // Known of texts.
-    std::atomic<bool> uncounted_{false};      // By cascades.
-    std::atomic<bool> differs_{false};        // As the last reconcile left it.
+    std::atomic<bool> uncounted_{false};      // There are cascades that are not counted.
+    std::atomic<bool> differs_{false};        // The last reconcile left a difference.
 
     // reconcile.cpp
     Findings compare(const Audit::Page& page, bool dry_run) const;

@@ -1,9 +1,9 @@
-// write_behind: a vote is acknowledged when Redis has it in a stream; workers write the votes to SQL as
-// batched does. votes/cache/vote_stream.hpp has the streams, votes/cache/stream_marks.hpp what SQL
-// knows of them.
+// write_behind: a vote is acknowledged when Redis has it in a stream; workers write the votes to
+// SQL as batched does. votes/cache/vote_stream.hpp describes the streams,
+// votes/cache/stream_marks.hpp their marks in SQL.
 //
-// Calls that delete votes, or that read one and write it, wait until what was cast before them is in
-// SQL. Otherwise a vote that waits would come back, or be overlooked.
+// Calls that delete votes, or that read one and write it, wait until all earlier votes are in SQL.
+// Otherwise a waiting vote would be written after its deletion, or be overlooked.
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/check.hpp>

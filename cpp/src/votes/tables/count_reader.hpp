@@ -53,7 +53,7 @@ class CountReader {
     const std::string_view place_;
     std::optional<sql::Statement> of_array_;  ///< items -> number, count, place.
     BulkStatement of_each_;                   ///< The same for each of many items.
-    BulkStatement grouped_;  ///< items -> id, count, place, journal rows of those that have any.
+    BulkStatement grouped_;  ///< items -> id, count, place, journal rows of items with any.
     /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
     /// reads there would make the application's own fail.
     std::atomic<bool> serializable_{false};

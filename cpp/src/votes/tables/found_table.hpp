@@ -23,7 +23,7 @@ struct FoundColumn {
     /// A row gets a value, perhaps NULL, if an INSERT does not name the column.
     bool fills_itself{true};
     bool generated{false};  ///< No INSERT may name it.
-    /// That value differs in each row, or is NULL: a number, a UUID.
+    /// The value of `fills_itself` differs in each row (a number, a UUID), or is NULL.
     bool fills_apart{false};
     /// The collation of a text, unless texts of it compare with all others. Two compared columns
     /// must have the same one.

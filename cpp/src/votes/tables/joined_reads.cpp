@@ -12,7 +12,7 @@ namespace hotcount {
 struct JoinedReads::Waiter {
     std::vector<std::size_t> items{};  // Their places in the group.
     unsigned number{0};
-    bool leads{false};  // It has the turn.
+    bool leads{false};  // This caller has the turn.
 };
 
 struct JoinedReads::Group {
@@ -21,8 +21,8 @@ struct JoinedReads::Group {
     std::vector<Waiter*> waiters{};
     unsigned joined{0};
     bool sent{false};    // No caller can join it any more.
-    bool shared{false};  // By several when it was sent.
-    Signal called{};     // The read is over, or this caller has the turn.
+    bool shared{false};  // Several callers had joined it when it was sent.
+    Signal called{};     // The read is over, or one of the callers has the turn.
     std::atomic<bool> over{false};
     Counts counts{std::vector<std::int64_t>{}};
 };

@@ -109,33 +109,33 @@ class Layout {
 
     // Parameters in order, then the columns returned.
     sql::Statement add_item;         ///< item; nothing if it exists
-    sql::Statement bump_item;        ///< difference, item; no row if it would leave 64 bits
-    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or 64 bits left
+    sql::Statement bump_item;        ///< difference, item; no row if it would overflow
+    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or overflow
     sql::Statement insert_cell;      ///< item, slot, n; no row if it is there
     sql::Statement fold_item;        ///< item: vote_count = sum of its cells
-    sql::Statement fold_lagging;     ///< the same for every item that lags; MySQL: -> those
-    sql::Statement lock_item;        ///< item: its row is the transaction's until its end
-    sql::Statement keep_item;        ///< item: its row stays there until the transaction's end
+    sql::Statement fold_lagging;     ///< fold_item for all lagging items; MySQL: -> their ids
+    sql::Statement lock_item;        ///< item: its row, locked until the commit
+    sql::Statement keep_item;        ///< item: its row, not to be deleted until the commit
     sql::Statement reconcile_alone;  ///< waits for other reconciles and folds
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement append;           ///< item, difference: a journal row
-    sql::Statement read_place;       ///< -> where the counts of these tables are kept
-    sql::Statement read_route;       ///< -> how votes get to these tables
-    sql::Statement hold_route;       ///< the same, locked (shared) until the commit
+    sql::Statement read_place;       ///< -> the place of these tables' counts
+    sql::Statement read_route;       ///< -> the vote route of these tables
+    sql::Statement hold_route;       ///< read_route, locked (shared) until the commit
     sql::Statement hold_fence;       ///< -> stream_fence, locked (shared) until the commit
     sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
     sql::Statement read_folded;      ///< -> when the last fold began
     sql::Statement write_marks;      ///< place, strategy, route; and the database's clock
 
-    /// item, user -> value, previous, version of a vote; the row is the transaction's until its end
+    /// item, user -> value, previous, version of a vote, whose row is locked until the commit
     sql::Statement lock_vote;
     sql::Statement lock_anonymous_vote;
 
     sql::Statement find_table;  ///< schema, name -> how many tables or views are called so, of ours
 
-    /// Where these options count.
+    /// The place of the counts with these options.
     CountPlace place() const { return place_; }
-    /// In the transaction that writes votes or deletes them.
+    /// To be called in the transaction that writes or deletes votes.
     Result<CountedByTriggers> counted_by_triggers(sql::Connection& connection) const;
 
     /// Keeps everybody from folding until the transaction ends; comes before lock_all. A script.

@@ -4,7 +4,7 @@
 // reads the mark `counted_in`, so it stays right through a change of strategy: it notes the difference
 // in the journal (also while the mark is missing: the tables are being adopted), adds it to the item's
 // own count, or asks for a recount. The library's own statements count themselves, and the triggers
-// tell them apart. On SQLite triggers may count our own writes too (ours()), and those of another
+// tell them apart. On SQLite triggers may count our own writes too (ours()); triggers of another
 // place are stale.
 //
 // Stateless, thread-safe.
@@ -42,7 +42,7 @@ struct FoundTriggers {
     bool is_partitioned{false};
     /// This account cannot see the triggers: the other members are from the marks of the tables.
     bool are_hidden{false};
-    /// They run with the rights of another account, which may have lost them: have_rights().
+    /// The triggers run with rights of another account, which may have lost them: have_rights().
     bool are_anothers{false};
     /// AFTER UPDATE runs for rows that UPDATE IGNORE leaves as they were.
     bool run_for_ignored{false};

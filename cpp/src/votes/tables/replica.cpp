@@ -179,7 +179,7 @@ struct Replica::Work {
         if (error.code == ErrorCode::deadline) {
             if (had < kShort && ++short_ones_ < kMostShort) return;
             short_ones_ = 0;
-            // It is away, or the read was long: the thread finds out.
+            // The replica is away, or the read was long: the thread finds out.
             up_ = false;
             next_dial_ = SteadyClock::now();
             return;
@@ -355,7 +355,7 @@ struct Replica::Work {
         up_ = false;
         next_dial_ =
             SteadyClock::now() + kFirstRedial * (1 << std::min(failures_++, kRedialDoublings));
-        proved_until_ = SteadyTime{};  // It may be another server that comes.
+        proved_until_ = SteadyTime{};  // The next connection may be to another server.
         note_trouble(error.message);
     }
 
@@ -408,8 +408,8 @@ struct Replica::Work {
     int short_ones_{0};  // Deadlines shorter than kShort that calls have met since then.
     SteadyTime next_dial_{};
     SteadyTime rest_until_{};
-    SteadyTime proved_until_{};                // It is the primary's replica.
-    std::optional<SteadyTime> strange_since_;  // It has shown no heartbeat that we know of.
+    SteadyTime proved_until_{};                // Known to be the primary's replica until then.
+    std::optional<SteadyTime> strange_since_;  // Since then it has shown no known heartbeat.
     SteadyTime refused_at_{};                  // The last time that it did so.
     std::string server_;                       // The primary, as the last look found it.
     bool was_standby_{false};                  // When it was last read.

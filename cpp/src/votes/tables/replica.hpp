@@ -16,8 +16,8 @@
 // these tables, too, and heartbeats of its own. A heartbeat of another server makes the thread look
 // again, because the primary may have changed.
 //
-// A server that was a standby and is none any more has been promoted, and may take votes of its own.
-// It counts again when a look has found it: it is the primary now.
+// A server that was a standby and no longer is has been promoted, and may take votes of its own.
+// Its answers count again when a look has found it: then it is the primary.
 //
 // The primary's clock is compared only with itself: the clocks of this machine and of the replica
 // may be wrong. A step of the primary's clock is an error of that size until the next look, which

@@ -77,7 +77,7 @@ Result<void> VoteReader::read_page(const Run& run, std::span<const sql::Id> item
         return run(*get_of_array_,
                    std::array{sql::Value{std::string_view{array}}, sql::to_value(user)}, see);
     }
-    // As few texts as that takes; the last item fills up.
+    // Padded, so that few texts are prepared; the last item is repeated.
     const auto values = BulkStatement::padded_values(items, std::array{sql::to_value(user)});
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         for (int i = 0; i < static_cast<int>(items.size()); ++i) {

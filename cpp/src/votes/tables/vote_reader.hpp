@@ -24,7 +24,7 @@ class VoteReader {
     /// Runs one statement that reads.
     using Run = std::function<Result<void>(const sql::Statement&, std::span<const sql::Value>,
                                            const sql::RowVisitor&)>;
-    /// As a transaction of its own.
+    /// Runs the statement as a transaction of its own.
     static Run alone(sql::Database& database, Deadline deadline);
     /// In the transaction that is open.
     static Run in(sql::Connection& connection);

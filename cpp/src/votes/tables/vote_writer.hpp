@@ -45,7 +45,7 @@ class CheckedBallots {
 
   private:
     std::size_t size_;
-    std::vector<Ballot> good_{};  // Empty if all are.
+    std::vector<Ballot> good_{};  // Empty if all ballots are accepted.
     std::vector<std::pair<std::size_t, Error>> refused_{};
 };
 
@@ -96,7 +96,7 @@ class VoteWriter : public sql::BatchWriter {
                                  std::span<QueuedVote* const> votes) = 0;
 
     // -- in transactions of their own: the rows and their counts --------------------------------
-    /// strategy slotted: a vote and its slot's cell in one statement. None if this vote takes more
+    /// strategy slotted: a vote and its slot's cell in one statement. nullopt if it takes more
     /// than one statement; nothing was done then.
     virtual Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
                                              std::int64_t slot, Deadline deadline);
@@ -135,7 +135,7 @@ Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout
 std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
     std::span<QueuedVote* const> votes);
 
-/// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", if it is this vote
+/// Adds the vote's item and user to a bare "FOREIGN KEY constraint failed", if it is this vote
 /// that the database refused. `missing`: "item" or "user", whichever key it was, or empty.
 Error explain_refusal(Error error, const Ballot& ballot, std::string_view missing = {});
 

@@ -16,7 +16,7 @@ FROM sqlite_master
 WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE
 
 -- name: columns
--- Of table ?1: name, type, is it NOT NULL, has it a default, place in the primary key, hidden,
+-- Of table ?1: name, type, whether NOT NULL, whether a default, place in the primary key, hidden,
 -- default.
 SELECT
     name, type, "notnull", dflt_value IS NOT NULL, pk, hidden, COALESCE(dflt_value, '')
