@@ -243,10 +243,10 @@ class MysqlConnection final : public Connection {
     int socket_{-1};
     std::uint64_t process_{0};  // fork_generation() at connection.
     unsigned long id_{0};       // The server's number for this session.
-    std::string asked_method_;  // The server's method that needs the password in clear text.
+    std::string asked_method_;  // The server's method that asks for the password itself.
     std::string server_;        // Which server has given it: numbers are its own.
     bool reads_only_{false};    // Whether server_ was read-only at identified_.
-    std::uint64_t product_{0};  // The server's product.
+    std::uint64_t product_{0};  // 1: MariaDB, 2: MySQL.
     std::size_t host_{0};       // Index among the URL's hosts.
     SteadyTime sent_{};         // Something, for the last time.
     SteadyTime looked_{};       // Whether another host is the primary.

@@ -72,8 +72,8 @@ void PostgresConnection::watch_socket(int socket) {
 Result<void> PostgresConnection::make_ready(Deadline deadline) {
     if (state_ != State::idle) rollback();
     noticed_ = false;
-    // A server sends only its farewell to an idle session (idle_session_timeout, a shutdown),
-    // shortly before it closes the connection. libpq reports the farewell as a notice.
+    // A server sends to an idle session only the error that ends it (idle_session_timeout, a
+    // shutdown), shortly before it closes the connection. libpq reports that error as a notice.
     if (handle_ != nullptr && !broken_ && is_current() && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);

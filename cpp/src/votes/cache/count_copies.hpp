@@ -66,8 +66,8 @@ class CountCopies {
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                 std::unique_ptr<CopyStore> store);
 
-    /// Publishes a fold's committed counts; missing copies are created. Never fails; waits 0.25 s
-    /// at most for the cache, and skips a cache that did not answer for a second.
+    /// Publishes a fold's committed counts; missing copies are created. Never fails. Waits 0.25 s
+    /// at most for the cache; after a timeout the cache is skipped for a second.
     void publish(std::span<const FoldedCount> counts);
     /// Counts from the cache, and for items without a copy from the cells in SQL. A cache that does
     /// not answer within 0.1 s counts as empty.

@@ -35,8 +35,8 @@ struct FoundTriggers {
     /// Why this role may not create them, as a sentence without its end; or empty.
     std::string refused{};
     /// Foreign keys by which a change of another table deletes votes: name and rule, as
-    /// `vote_user_id_fkey (ON DELETE CASCADE)`; and `moves`, by which it moves votes to other
-    /// items.
+    /// `vote_user_id_fkey (ON DELETE CASCADE)`; and `moves`: keys by which it moves votes to
+    /// other items.
     std::vector<std::string> cascades{};
     std::vector<std::string> moves{};
     bool is_partitioned{false};

@@ -1,4 +1,4 @@
-// Reads on a replica of the database, each with a time than which its rows are surely not older.
+// Reads on a replica of the database, each with a lower bound for the time of its snapshot.
 //
 // A replica applies commits in the primary's order. So a snapshot that shows a heartbeat shows
 // every vote that was acknowledged before the heartbeat was written.
