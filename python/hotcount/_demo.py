@@ -36,7 +36,7 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one way of counting did under load, and whether its count is right."""
+    """The throughput of one way of counting under load, and whether its count is right."""
 
     what: str
     acknowledged: int

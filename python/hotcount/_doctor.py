@@ -34,20 +34,20 @@ EXIT_CODES = (
 
 @dataclass(frozen=True)
 class Report:
-    """What was found behind one URL."""
+    """The findings for one URL."""
 
     target: str
     findings: list[Finding]
 
 
 def without_login(url: str) -> str:
-    """The URL for a text: a password may also stand in its options."""
+    """The URL without login and options, either of which may have a password."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.partition('?')[0].rpartition('@')[2]}"
 
 
 def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
-    """What is kept in this process alone."""
+    """The warning that a Memory store is private to its process."""
     return [
         Finding(
             "processes",
@@ -61,7 +61,7 @@ def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
 
 
 def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
-    """Asks what is behind a URL; what does not answer is a finding too."""
+    """Checks the server of a URL; a server that does not answer is a finding too."""
     kind = kind_of_url(url)
     speaks_tls = url.startswith(("rediss", "valkeys"))
     found: list[Finding] = []
@@ -92,7 +92,7 @@ def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
 
 
 def exit_code(reports: list[Report]) -> int:
-    """An unsafe setting is known, whatever else could not be told."""
+    """UNSAFE with any unsafe setting, even if other settings could not be read."""
     states = {each.state for report in reports for each in report.findings}
     if "unsafe" in states:
         return UNSAFE

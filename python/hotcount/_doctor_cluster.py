@@ -1,4 +1,4 @@
-"""`hotcount doctor` on redis+cluster://: each primary by itself, and what they say of the whole."""
+"""`hotcount doctor` on redis+cluster://: the whole cluster, and the settings of each primary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hotcount import _doctor_redis
 from hotcount._doctor_finding import IN_REDIS, Finding, hosts_of, is_remote
 
 SLOTS = 16384
-# What a store waits for a server that owes replies: below it a failover begins before it has left.
+# Seconds that a store waits for a silent server. With a shorter cluster-node-timeout a failover
+# begins while the store still waits.
 SILENCE_LIMIT = 1.5
-# From which on calls with usual timeouts end before a failover has begun.
+# With a cluster-node-timeout above LATE seconds, calls with usual timeouts end before a failover.
 LATE = 15.0
 
 
@@ -39,7 +40,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Asked:
-    """What one primary says."""
+    """The replies of one primary."""
 
     address: str
     info: dict[str, str]
@@ -51,7 +52,7 @@ def is_cluster(url: str) -> bool:
 
 
 def look(url: str) -> list[Finding]:
-    """One node of the URL says what the others are; the primaries are asked one by one."""
+    """Reads the nodes from the first host of the URL that answers, then asks each primary."""
     findings = []
     for host in hosts_of(url):
         try:
@@ -96,13 +97,13 @@ def fields(reply: bytes) -> dict[str, str]:
 
 
 def read_node(line: str, asked: str) -> Node | None:
-    """asked: the host that said it, which need not know its own address."""
+    """asked: the host that sent the line, which may not know its own address."""
     parts = line.split()
     if len(parts) < 8:
         return None
     address, _, announced = parts[1].partition(",")
     host, _, port = address.partition("@")[0].rpartition(":")
-    # A hostname is what clients are told, where there is one.
+    # Clients get the hostname if the node announces one.
     host = announced.partition(",")[0] or host or re.sub(r":\d+$", "", asked)
     slots = 0
     for part in parts[8:]:
@@ -135,7 +136,7 @@ OF_CLUSTER = ("cluster-node-timeout", "cluster-require-full-coverage")
 
 
 def findings_of(cluster: dict[str, str], nodes: list[Node]) -> list[Finding]:
-    """What concerns the cluster as a whole."""
+    """The findings about the cluster as a whole."""
     findings = [slots_of(cluster, nodes)]
     if failing := [node.address for node in nodes if node.fails]:
         found = f"marked as failed: {', '.join(failing)}"
@@ -162,7 +163,7 @@ def slots_of(cluster: dict[str, str], nodes: list[Node]) -> Finding:
 
 
 def settings_of(asked: list[Asked]) -> list[Finding]:
-    """What the primaries are set to; one line where all are set alike."""
+    """The settings of the primaries; one line for all if they are equal."""
 
     def of_each(check: Callable[[Asked], list[Finding]]) -> list[Finding]:
         found: dict[Finding, list[str]] = {}

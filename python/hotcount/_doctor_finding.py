@@ -1,4 +1,4 @@
-"""What the checks of `hotcount doctor` have in common."""
+"""Features and findings: the shared parts of the checks of `hotcount doctor`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ State = Literal["ok", "warning", "unsafe", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One check. warning: known losses, inside of what contract() says."""
+    """The result of one check. warning: losses that contract() names."""
 
     check: str
     state: State
@@ -47,7 +47,7 @@ def hosts_of(url: str) -> list[str]:
 
 
 def is_remote(url: str) -> bool:
-    """Whether others may read what is sent there."""
+    """Whether a host is another machine, so that the traffic crosses a network."""
     hosts = [re.sub(r":\d*$", "", each).strip("[]") for each in hosts_of(url)]
     local = ("", "localhost", "::1")
     return any(host not in local and not host.startswith(("127.", "/")) for host in hosts)

@@ -8,9 +8,9 @@ import hotcount
 from hotcount._doctor_finding import IN_REDIS, Finding, numbers
 
 ASKED = ("save", "appendfsync", "min-replicas-to-write", "stop-writes-on-bgsave-error")
-# Whose acknowledged writes are in Redis alone, for a while or for good.
+# Features with acknowledged writes that are only in Redis, for a while or for good.
 KEPT_HERE = ("counters", "retry", "write_behind")
-# What is right again by itself, or by reconcile(), when Redis has lost it.
+# Features whose data recovers, by itself or by reconcile(), after Redis has lost it.
 MADE_ANEW = ("limiters", "sets", "cached", "views")
 
 USER = "a user and password in the URL who may run INFO and, to be told all, CONFIG GET"
@@ -31,7 +31,7 @@ def info_of(store: hotcount.Redis) -> dict[str, str]:
 
 
 def config_of(store: hotcount.Redis, asked: tuple[str, ...] = ASKED) -> dict[str, str]:
-    """Empty where the server, or its service, keeps CONFIG to itself."""
+    """The settings; without those that the server, or its service, does not let this user read."""
     found = {}
     for name in asked:
         try:
@@ -44,7 +44,7 @@ def config_of(store: hotcount.Redis, asked: tuple[str, ...] = ASKED) -> dict[str
 
 
 def cluster_of(store: hotcount.Redis, info: dict[str, str]) -> dict[str, str]:
-    """What CLUSTER INFO says; empty outside a cluster, and where the user may not ask."""
+    """The fields of CLUSTER INFO; empty outside a cluster, a "?" if the user may not ask."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return {}
     try:
@@ -56,13 +56,13 @@ def cluster_of(store: hotcount.Redis, info: dict[str, str]) -> dict[str, str]:
 
 def look(store: hotcount.Redis) -> list[Finding]:
     info = info_of(store)
-    # Its role and what it keeps say nothing of the servers that it watches.
+    # The role and persistence of a Sentinel say nothing about the servers that it watches.
     if info.get("redis_mode", info.get("server_mode")) == "sentinel":
         return [version(info), sentinel(info)]
     cluster, config = cluster_of(store, info), config_of(store)
     if cluster and (info.get("role") == "slave" or not has_all_slots(cluster)):
         return [version(info), cluster_node(cluster), clients(info)]
-    if info.get("role") == "slave":  # What it keeps and evicts does not matter: its primary's does.
+    if info.get("role") == "slave":  # Persistence and eviction are its primary's.
         return [version(info), replica(info), clients(info)]
     return [
         version(info),
@@ -230,7 +230,7 @@ def persistence(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
     return findings
 
 
-# What an acknowledgement is worth where a replica may replace the server that gave it.
+# The guarantee of an acknowledgement if a replica may replace the server that gave it.
 WORTH = {
     "counters": "an add is on its primary: a failover loses what the replica had not received",
     "retry": "as counters; an add that waits in the queue is in this process alone",
@@ -244,7 +244,7 @@ IN_CLUSTER = ("counters", "retry", "limiters", "sets", "write_behind", "views")
 
 
 def acknowledged(features: tuple[str, ...] = tuple(WORTH)) -> list[Finding]:
-    """A line for each feature; contract() says it of one object."""
+    """A line for each feature, with the guarantee that contract() gives for one object."""
     return [
         Finding("acknowledged", "ok", f"{feature}: {WORTH[feature]}", (feature,))
         for feature in features
@@ -257,7 +257,7 @@ def few_connections(info: dict[str, str]) -> list[Finding]:
 
 
 def lag_of(info: dict[str, str]) -> int:
-    """Seconds since the slowest replica was heard of."""
+    """Seconds since the last message of the slowest replica."""
     fields = [
         dict(part.partition("=")[::2] for part in value.split(","))
         for name, value in info.items()

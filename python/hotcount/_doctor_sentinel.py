@@ -1,4 +1,4 @@
-"""`hotcount doctor` on redis+sentinel://: what each Sentinel says, beside what its primary does."""
+"""`hotcount doctor` on redis+sentinel://: the replies of each Sentinel about the service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = ("port", "num-other-sentinels", "num-slaves", "down-after-milliseconds
 
 @dataclass(frozen=True)
 class Said:
-    """What one Sentinel says about the service, by the names of SENTINEL MASTER."""
+    """The reply of one Sentinel to SENTINEL MASTER for the service."""
 
     sentinel: str
     fields: dict[str, str]

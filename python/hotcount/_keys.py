@@ -1,4 +1,4 @@
-"""`hotcount get|peek|reset|top|block`: what an operator asks of single keys and items."""
+"""`hotcount get|peek|reset|top|block`: commands for single keys and items."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LimiterKey = Key | tuple[Key, ...]
 AnyKey = TypeVar("AnyKey", Key, LimiterKey)
 Answer = TypeVar("Answer")
 
-# Options that only some of what these commands look at has.
+# Options that only votes, or only limiters, have.
 OF_VOTES = (
     *("exact", "strategy", "cache", "item_type", "user_type", "no_item_count"),
     *(name for name, _ in _schema.NAMES),
@@ -101,7 +101,7 @@ def add_commands(
     count: Callable[[str], int],
     urls: str,
 ) -> None:
-    """urls: what --help says of URLs."""
+    """Adds the commands. urls: the paragraph of --help about URLs."""
     for name, run in (
         ("get", get),
         ("peek", peek),
@@ -148,7 +148,7 @@ def add_commands(
         each.set_defaults(run=run, refuse=each.error, default_of=each.get_default)
 
 
-# -- what is behind the URL -------------------------------------------------
+# -- the object behind the URL ----------------------------------------------
 
 
 def _open(options: argparse.Namespace) -> Any:
@@ -165,7 +165,7 @@ def _open(options: argparse.Namespace) -> Any:
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
-    """Refuses options that would be ignored, which is not what was meant."""
+    """Refuses options that this command would ignore."""
     for name in names:
         if hasattr(options, name) and getattr(options, name) != options.default_of(name):
             options.refuse(f"--{name.replace('_', '-')} is of {why}")
@@ -231,7 +231,7 @@ def _print(
     lines: Sequence[str],
     failed: Sequence[str] = (),
 ) -> int:
-    """Prints what is done, and then what is not."""
+    """Prints the results, and then the keys that failed or were not tried."""
     if options.json:
         print(json.dumps(result, indent=2, allow_nan=False))
     else:

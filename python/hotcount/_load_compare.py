@@ -1,4 +1,4 @@
-"""`hotcount load compare` and `diff`: which differences could be shown, and what is noise."""
+"""`hotcount load compare` and `diff`: which differences are significant, and which are noise."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ AUDITED = ("lost", "double")
 
 
 def throughput(mix: dict[str, float]) -> str:
-    """What a comparison is about: writes, or reads if nothing is written."""
+    """The throughput figure of a comparison: writes, or reads if the load writes nothing."""
     return "writes_per_s" if mix["vote"] > 0 else "reads_per_s"
 
 
 def latency(settings: Document) -> str:
-    """Of an open loop the response, of a closed one the service."""
+    """The latency figure: response time in an open loop, service time in a closed loop."""
     return "service_us" if settings["rate_per_s"] is None else "response_us"
 
 
@@ -269,7 +269,7 @@ def _part_text(part: Document, wide: bool) -> str:
 
 SEED = 1
 FIGURES = ("per_s", "p50_us", "p99_us")
-# What may differ without a word: where a run was, and what it called its keys.
+# Settings that may differ without a note: the place of a run, and the prefix of its keys.
 PLACES = {"database_url", "redis_url", "key_prefix"}
 
 
@@ -307,7 +307,7 @@ def _of_comparison(document: Document) -> list[Document]:
 
 
 def _read(folder: Path) -> tuple[Document, list[Document]]:
-    """What it is, and its strategies."""
+    """The document of a folder, and its strategies."""
     comparison = (folder / COMPARISON).exists()
     file = folder / (COMPARISON if comparison else RUN)
     if not file.exists():
@@ -386,7 +386,7 @@ def _row(a: Document, b: Document) -> Document:
 
 
 def diff(a: Path, b: Path) -> Document:
-    """Two folders of runs or comparisons side by side: what differs, and what is noise.
+    """Compares two folders of runs or comparisons: which differences are significant.
 
     ConfigError if one of them has no result, or if they have no strategy in common.
     """

@@ -29,7 +29,7 @@ SET_UP_BODY = struct.Struct("<BQQ")
 
 
 class Told(NamedTuple):
-    """What a call came to, for the frame of its answer."""
+    """The outcome of a call, for the frame of its answer."""
 
     outcome: int
     told: int = 0
@@ -81,7 +81,7 @@ def _pages(kind: int, form: str, items: Iterable[tuple[int, ...]]) -> Iterator[b
 
 
 class Inbox:
-    """Cuts what came in into frames."""
+    """Splits received bytes into frames."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -36,7 +36,7 @@ _SENT_AT = 40  # Of a record's sent_ns.
 _SENT = 2
 _STATUS = {frames.OK: 3, frames.FAILED: 4, frames.UNKNOWN: 5}
 _SAID_NUMBER, _SAID_CAST, _SAID_CHANGED, _SAID_COUNTED, _SAID_EXACT = 1, 2, 4, 8, 16
-# What any failure is noted as, for what reads the ledger's errors: ErrorCode + 1.
+# The error number of a record, C++'s ErrorCode + 1; all failures have the same.
 _ERROR = {frames.OK: 0, frames.FAILED: 12, frames.UNKNOWN: 3}
 
 
@@ -45,7 +45,7 @@ class LedgerPart:
 
     def __init__(self, folder: Path, *, exact: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        # No other process of a fleet has this, on this machine or on another.
+        # A name that is unique among all processes of a fleet, on all machines.
         name = PART_PATTERN.replace("*", f"{os.getpid()}-{os.urandom(8).hex()}")
         self._path = folder / name
         self._path.touch(exist_ok=False)
@@ -56,7 +56,7 @@ class LedgerPart:
         try:
             self._grow()
         except BaseException:
-            # A part without a header would look damaged.
+            # A file without a header would look damaged to the audit.
             self._path.unlink()
             raise
 
@@ -73,7 +73,7 @@ class LedgerPart:
         return time.monotonic_ns() + self._wall_ns
 
     def begin(self, kind: int, item: int, user: int, value: int, *, resent: bool) -> int:
-        """Notes a call before it is sent; returns its number."""
+        """Records a call before it is sent; returns its number."""
         number = self._used
         if number == self._room:
             self._grow()
@@ -88,7 +88,7 @@ class LedgerPart:
         return number
 
     def end(self, number: int, told: frames.Told) -> None:
-        """Notes what the caller was told."""
+        """Records the outcome that the caller got."""
         said, now, returned = 0, 0, 0
         if told.told & frames.TOLD_COUNT:
             said = _SAID_NUMBER | (_SAID_EXACT if self._exact else 0)
@@ -96,7 +96,7 @@ class LedgerPart:
         elif told.told & frames.TOLD_CAST:
             changed = _SAID_CHANGED if told.told & frames.CHANGED else 0
             said = _SAID_CAST | changed | (_SAID_COUNTED if told.value else 0)
-            # What does not fit is no vote of this load: it stays wrong at the end of the range.
+            # A value out of range is not a vote of this load. It is clamped, and so stays wrong.
             now = _within(told.value, 31)
             returned = _within(told.previous, 63)
         at = self._at(number)

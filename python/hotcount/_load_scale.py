@@ -20,11 +20,11 @@ from scipy import optimize
 from hotcount._load_statistics import LEAST_ROUNDS, RESAMPLES, Interval, middle_of
 from hotcount._report_numbers import number
 
-Points = Sequence[tuple[float, float]]  # Callers, and what they did each second.
+Points = Sequence[tuple[float, float]]  # Callers, and their operations per second.
 
-# Nothing is said of more callers than so many times the most that were measured.
+# The law is used up to this multiple of the largest number of callers that was measured.
 EXTRAPOLATION = 2
-# So far outside of what was measured a law may lie that leaves most of a machine out.
+# The law may lie outside of the measured rates by this factor; beyond it, it does not fit.
 MARGIN = 1.05
 
 
@@ -80,7 +80,7 @@ def fit(points: Points) -> Fit | None:
 
 
 def _rates_of(rounds: Sequence[Points]) -> dict[float, list[float]]:
-    """What each number of callers did in these rounds."""
+    """The rates of these rounds, by the number of callers."""
     rates: dict[float, list[float]] = {}
     for points in rounds:
         for callers, rate in points:
@@ -93,7 +93,7 @@ def _fit_medians(rounds: Sequence[Points]) -> Fit | None:
 
 
 def _misfit(law: Fit, measured: dict[float, list[float]]) -> str | None:
-    """Where the law says what no round did; None: nowhere."""
+    """The first number of callers for which no round had about the law's rate, as text, or None."""
     for callers, rates in measured.items():
         least, most, says = min(rates), max(rates), law.per_s(callers)
         if not least / MARGIN <= says <= most * MARGIN:
@@ -156,7 +156,7 @@ def fit_law(rounds: Sequence[Points], seed: int) -> dict[str, Any] | None:
 
 
 def law_per_s(law: dict[str, Any], callers: float) -> float:
-    """What a law as scale.json has it says of so many callers."""
+    """Operations per second of this many callers by the law of a scale.json."""
     return Fit(law["lambda_per_s"], law["sigma"], law["kappa"]).per_s(callers)
 
 

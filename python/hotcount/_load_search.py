@@ -32,13 +32,13 @@ def _seconds(seconds: float) -> str:
 
 
 def confirming_seed(seed: int, confirmation: int) -> int:
-    """Of the traffic of a confirming trial, from 1: they must not all find the same luck. Whole
-    numbers that a double holds."""
+    """The traffic seed of the confirming trial with this number, from 1: each has its own random
+    traffic. At most 53 bits, so that a double holds it."""
     return int(np.random.SeedSequence([seed, confirmation]).generate_state(1, np.uint64)[0]) >> 11
 
 
 def check_staleness(slo: Sequence[SloTerm], settings: Sequence[Document]) -> None:
-    """A percentile of staleness is one of reads that are told a count."""
+    """ConfigError if the SLO has staleness and a load has no reads, or reads without a count."""
     stale = next((term for term in slo if term.metric == "staleness"), None)
     for each in settings if stale else ():
         if not each["mix"]["read"]:
@@ -48,7 +48,7 @@ def check_staleness(slo: Sequence[SloTerm], settings: Sequence[Document]) -> Non
 
 
 def _why_over(trial: Document) -> str | None:
-    """What ends the search for a strategy; None: it goes on."""
+    """Why the search of this strategy ends after the trial; None: it continues."""
     if trial["conclusion"] == BROKEN:
         return str(trial["reasons"][0])
     if trial["result"]["interrupted"]:
@@ -59,7 +59,7 @@ def _why_over(trial: Document) -> str | None:
 
 
 def _first_rate(runs: Runs, settings: Document, found: Document) -> float:
-    """A short closed loop says where about the limit is."""
+    """The first rate to try: a quarter of the throughput of a short closed loop, at least 10/s."""
     trial = runs.run(
         f"search-{settings['strategy']}-00", "-s", settings["strategy"], "--arrival", "closed",
         "-d", _seconds(min(settings["duration_s"], 0.5)),
@@ -71,7 +71,7 @@ def _first_rate(runs: Runs, settings: Document, found: Document) -> float:
 
 
 def _limit(found: Document) -> str:
-    """What the lowest refused rate missed, in the last trial of it."""
+    """The SLO terms that the last trial at the lowest refused rate missed."""
     for trial in reversed(found["trials"]):
         if trial["misses"] and trial["rate_per_s"] == found["refused_per_s"]:
             return "; ".join(trial["misses"])

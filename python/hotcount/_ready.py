@@ -57,7 +57,7 @@ def add_arguments(
 
 @dataclass(frozen=True)
 class Target:
-    """What was found behind one URL."""
+    """Whether the server of one URL is ready."""
 
     target: str
     ready: bool
@@ -65,7 +65,7 @@ class Target:
 
 
 class Reasons(logging.Handler):
-    """What ready() tells the logger when it is False."""
+    """A log handler that keeps the reasons which ready() logs when it returns False."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,25 +73,25 @@ class Reasons(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind, _, reason = record.getMessage().partition("not ready: ")
-        if not kind:  # Else the library tells of an outage.
+        if not kind:  # Else it is the library's line about an outage.
             self.said.append(reason)
 
 
-def nobody(id_type: Any) -> Any:
+def probe_id(id_type: Any) -> Any:
     return uuid.UUID(int=0) if id_type is uuid.UUID else id_type(0)
 
 
 def missing_votes(
     database: hotcount.Database, options: argparse.Namespace, left: Callable[[], float]
 ) -> str | None:
-    """Why neither the count nor a vote of an item can be read. left: the seconds to do it in."""
+    """The error of reading a count and a vote; None if both work. left: the seconds that remain."""
     names = _schema.names_of(options)
-    item, user = nobody(names["item_type"]), nobody(names["user_type"])
+    item, user = probe_id(names["item_type"]), probe_id(names["user_type"])
     with _schema.votes_of_tables(database, options.votes, names) as votes:
         try:
             votes.count(item, consistency="exact", timeout=left())
             votes.get(item, user, timeout=left())
-        except hotcount.HotcountError as error:  # A ConfigError where the strategy is another.
+        except hotcount.HotcountError as error:  # A ConfigError if the strategy differs.
             return str(error)
     return None
 
@@ -124,7 +124,7 @@ def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
 def run(options: argparse.Namespace) -> int:
     reasons = Reasons()
     logger = logging.getLogger("hotcount")
-    # The reason stands on stdout. A line of the library about the outage may come after all else.
+    # The reason is printed on stdout; without this the library's log line would follow on stderr.
     logger.addHandler(logging.NullHandler())
     logger.addHandler(reasons)
     logger.propagate = False

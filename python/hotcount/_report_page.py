@@ -165,7 +165,7 @@ def _none_carried(part: Part) -> str:
 
 
 def _of_first(part: Part) -> str:
-    """What the first one did."""
+    """The results of the first strategy."""
     first = _first(part)
     if first is None:
         return _none_carried(part)
@@ -208,7 +208,7 @@ def _who_was_first(part: Part) -> str:
 
 
 def _sentences(part: Part) -> str:
-    """What anyone wants to know first."""
+    """The summary at the top of the page."""
     lost = [row for row in part.rows if row.audit.startswith("broken")]
     audited = [row for row in part.rows if row.audit != "not audited"]
     said = [_who_was_first(part)]
@@ -288,7 +288,7 @@ def _conclusion_class(measured: Measured) -> str:
 
 
 def html(measured: Sequence[Measured]) -> str:
-    """The whole page; it asks nobody for anything."""
+    """The whole page; it loads nothing from the network."""
     sections = "".join(_section(each) for each in measured)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

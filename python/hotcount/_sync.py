@@ -1,4 +1,4 @@
-"""What `hotcount sync` does with the counts, by where they are."""
+"""The work of `hotcount sync`: it saves counts of a cache, or folds counts of the journal."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def save_counts(
         return _save_once(worker, options.timeout), worker.stats()
     abandoned = _until_signals(worker.run, "saving", options.stop_within)
     stats = worker.stats()
-    # One that was abandoned counts as failed there.
+    # stats() counts an abandoned round as failed.
     return stats["rounds"] > 0 or stats["failed"] - abandoned <= 0, stats
 
 
@@ -127,10 +127,10 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
                 failed, trouble = failed + 1, str(error)
             else:
                 rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
-                if pending == 0:  # Else it has waited for items that somebody holds.
-                    # A twentieth of the time at most, as the processes that vote do.
+                if pending == 0:  # Else it has waited for items that other transactions hold.
+                    # Folds at most 5 % of the time, as the processes that vote do.
                     pause = max(pause, 20 * (time.monotonic() - began))
-            # Each round would say the same. Of items that folds fail for the logger tells.
+            # Each trouble is printed once. The logger reports items whose folds fail.
             if trouble != said:
                 _say(trouble or "folds work again")
                 said = trouble

@@ -26,7 +26,7 @@ DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
 
 STRATEGIES = ("naive", "slotted", "batched")
 ALL_STRATEGIES = (*STRATEGIES, "cached", "write_behind")
-# Whose workers bring to the database what is in a cache.
+# Strategies whose workers save a cache to the database.
 IN_CACHE = ("cached", "write_behind")
 
 
@@ -139,7 +139,7 @@ def draw(options: argparse.Namespace) -> int:
 # -- load -------------------------------------------------------------------
 
 
-# What counts; hotcount-load alone drives and audits.
+# Commands of `hotcount load` that do their own statistics on runs of hotcount-load.
 STUDIES = ("search", "sweep", "scale", "calibrate", "compare", "diff")
 
 
@@ -166,7 +166,7 @@ def load(arguments: Sequence[str]) -> int:
 
 
 def url(text: str) -> str:
-    """A URL as it is, or what env:NAME or file:PATH (its first line) holds."""
+    """The URL itself, or the one in env:NAME or in the first line of file:PATH."""
     kind, _, name = text.partition(":")
     if kind == "env":
         found = os.environ.get(name, "")
@@ -185,7 +185,7 @@ def url(text: str) -> str:
 
 
 def existing(text: str) -> str:
-    """The URL of what is there already: to open another one would make an empty file."""
+    """url() of an existing database: opening a missing SQLite file would create an empty one."""
     found = url(text)
     if _doctor.missing_file(found):
         raise argparse.ArgumentTypeError("there is no such file")

@@ -10,10 +10,10 @@ from hotcount.stores import Database
 
 @native
 def build_info() -> dict[str, str]:
-    """What this build is made of, for bug reports.
+    """The versions of this build and its libraries, for bug reports.
 
-    version, compiler, build_type, hiredis, the SQLite that was loaded, and the libraries of TLS
-    (OpenSSL) and of servers by their version, or 'not found'.
+    version, compiler, build_type, hiredis, the loaded SQLite, and the versions of OpenSSL and of
+    the database client libraries, or 'not found'.
 
     >>> import hotcount
     >>> hotcount.build_info()["version"] == hotcount.__version__
@@ -23,10 +23,10 @@ def build_info() -> dict[str, str]:
 
 @native
 def new_op_id() -> str:
-    """A new op_id for Counter.add: a UUIDv7, 36 characters that carry the time of their making.
+    """A new op_id for Counter.add: a UUIDv7, 36 characters that contain the time of creation.
 
-    Make one for each add that may have to be retried, and retry with the same. A store refuses one
-    that has become too old to be remembered, instead of counting it again.
+    Make one op_id for each add that may be retried, and retry with the same op_id. A store refuses
+    an op_id older than op_keep instead of counting the add again.
 
     Example:
         >>> import hotcount
@@ -47,9 +47,10 @@ def dialect_names() -> list[str]:
 
 @native
 def database_settings(database: Database | str) -> dict[str, str]:
-    """For `hotcount doctor`: what the database says of its version and settings, by its own names.
+    """For `hotcount doctor`: the version and settings of the database, by the database's own names.
 
-    'pooled' is 'on' where a pooler was found in between. What the login may not read is missing.
+    'pooled' is 'on' if there is a pooler in between. Settings that the login may not read are
+    missing.
 
     >>> database_settings("sqlite:///:memory:")["version"] == build_info()["sqlite"]
     True

@@ -61,11 +61,11 @@ class LiveSetsBase(Handle):
         Args:
             store: A Memory or a Redis (sync or aio), or its URL.
             gate: Seconds; an upsert needs a TTL above it. None: 10 for 'ttl_gate', 0 for 'script'.
-            method: 'script' looks and adds in one step. 'ttl_gate' needs no scripts; it makes a set
-                without a TTL if a stall between its two commands outlives the gate.
-            prefix: Stands before every key, with a ':'.
-            member_type: The type that members come back as; with str, those that are no UTF-8 come
-                back as bytes.
+            method: 'script' checks and adds in one step. 'ttl_gate' needs no scripts; it makes a
+                set without a TTL if a stall between its two commands outlives the gate.
+            prefix: The part of the stored key before the ':' and the key.
+            member_type: The type of returned members; with str, members that are not UTF-8 are
+                returned as bytes.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.
@@ -74,10 +74,10 @@ class LiveSetsBase(Handle):
 
 
 class LiveSets(Lifetime, LiveSetsBase):
-    """Sorted sets that are updated only while they live.
+    """Sorted sets that are updated only while they exist.
 
-    ZADD makes a set that is not there: a late upsert into a cached set that has expired leaves one
-    member, without a TTL, that passes for the whole set. An upsert here answers ABSENT instead.
+    ZADD creates a missing set: a late upsert into a cached set that has expired makes a set of one
+    member, without a TTL, which readers take for the whole set. An upsert here is ABSENT instead.
 
     Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000 bytes; scores are
     floats, infinite ones too but not nan. Upserts set a state: repeat them after any failure. A set
@@ -106,20 +106,20 @@ class LiveSets(Lifetime, LiveSetsBase):
         version: int | None = None,
         timeout: Seconds | None = None,
     ) -> Upsert:
-        """Sets the member's score where the set lives. Idempotent.
+        """Sets the member's score if the set exists. Idempotent.
 
         Args:
             key: The set's key.
             member: 1 to 1,000 bytes.
             score: A float, and not nan.
-            version: Any int64: the score is applied only where this is higher than the version of
-                the member's last versioned write. Only with 'script', and for keys whose braces
-                make a hash tag or that have none.
+            version: Any int64: the score is applied only if this is higher than the version of the
+                member's last versioned write. Only with 'script', and for keys whose braces make a
+                hash tag or that have none.
             timeout: Seconds, more than 0. None: the store's.
 
         Returns:
-            An Upsert, true where it is APPLIED. ABSENT also where the versions that a set had were
-                lost, until create() makes it anew.
+            An Upsert, true if APPLIED. ABSENT also if the set's versions were lost, until create()
+                makes the set anew.
 
         Raises:
             WrongTypeError: The key is no sorted set; nothing changed.
@@ -319,15 +319,14 @@ class LiveSets(Lifetime, LiveSetsBase):
         """
 
     def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:
-        """Builds the set anew beside the one that is read: a context manager, see Rebuild.
+        """Builds a replacement of the set, which is read meanwhile: a context manager, see Rebuild.
 
         Nothing is sent before the `with` block begins.
 
         Args:
             key: The set's key: one whose braces make a hash tag, or that has none.
             ttl: Seconds that the published set lives, 0.001 or more.
-            lease: Seconds, 0.1 to 3,600, that a builder keeps the set to itself after its last
-                sending.
+            lease: Seconds, 0.1 to 3,600, after the builder's last request until another may begin.
 
         Raises:
             ConfigError: The method is not 'script', or the key has other braces.
@@ -382,7 +381,7 @@ class LiveSets(Lifetime, LiveSetsBase):
 
 
 class RebuildReport(NamedTuple):
-    """What LiveSets.rebuild_many came to.
+    """The outcome of LiveSets.rebuild_many.
 
     >>> import hotcount
     >>> hotcount.LiveSets("memory://").rebuild_many([("feed:1", {})], ttl=60)
@@ -392,7 +391,7 @@ class RebuildReport(NamedTuple):
     published: int
     """Sets that were built and published."""
     failed: dict[Key, HotcountError]
-    """The error of each key whose set was not, or perhaps not where it is OutcomeUnknownError."""
+    """The error of each key whose set was not published (OutcomeUnknownError: may be published)."""
 
 
 class RebuildBase(Handle):
@@ -430,11 +429,11 @@ class Rebuild(RebuildBase):
     __slots__ = ("__weakref__",)
 
     def __enter__(self) -> Rebuild:
-        """Takes the lease and deletes what a dead builder left."""
+        """Takes the lease and deletes the unfinished build of an earlier builder."""
         try:
             self._begin()
         except BaseException:
-            self._give_up()  # Interrupted or not answered, it may have the lease.
+            self._give_up()  # The call may have taken the lease although it failed.
             raise
         return self
 
@@ -455,7 +454,7 @@ class Rebuild(RebuildBase):
             raise
 
     def _give_up(self) -> None:
-        # Else it expires with its lease; what was raised is what matters.
+        # If this fails, the build expires with its lease; the caller needs the first error.
         with suppress(HotcountError):
             self.abandon()
 
@@ -486,18 +485,18 @@ class Rebuild(RebuildBase):
 
     @native
     def renew(self, *, timeout: Seconds | None = None) -> None:
-        """Sends what is gathered, and gives the lease its full time."""
+        """Sends the buffered members, and renews the lease."""
 
     @native
     def publish(self, *, timeout: Seconds | None = None) -> None:
-        """Publishes now; the end of the block then does nothing.
+        """Publishes now, with a timeout of its own; the end of the block then does nothing.
 
-        For a timeout of its own. OutcomeUnknownError: it may be published; build it again.
+        OutcomeUnknownError: the set may be published; build it again.
         """
 
     @native
     def abandon(self, *, timeout: Seconds | None = None) -> None:
-        """Gives the build up: the set stays as it is, and the end of the block does nothing."""
+        """Drops the build: the set is not changed, and the end of the block does nothing."""
 
     @native
     def _begin(self, *, timeout: Seconds | None = None) -> None:
@@ -513,14 +512,14 @@ MOST_AT_ONCE = 8
 
 @native
 def _publish_all(builds: Sequence[Rebuild]) -> list[HotcountError | None]:
-    """Publishes them at the same time; the error of each."""
+    """Publishes the builds at the same time; returns the error of each."""
 
 
 class _Builds:
-    """The sets of one rebuild_many() that wait for their publication, and what became of others."""
+    """The sets of one rebuild_many(): sets waiting for publication, and outcomes of others."""
 
     def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
-        Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.
+        Rebuild(sets, "any", ttl, lease)  # Raises for bad options, before any key is built.
         self._sets, self._ttl, self._lease = sets, ttl, lease
         self._patience = patience_of(lease)
         self._complete: dict[Key, Rebuild] = {}

@@ -29,7 +29,7 @@ FILES = ("compare.json", "run.json", *(f"{study}.json" for study in STUDIES))
 
 @dataclass(frozen=True)
 class Fault:
-    """What was done to a server, in seconds after the warm-up."""
+    """A fault that was injected into a server, in seconds after the warm-up."""
 
     name: str
     from_s: float
@@ -70,7 +70,7 @@ class Row:
     writes_per_s: tuple[float, float, float]
     # To the baseline in the same rounds: of writes/s, in an open loop of p99. None: there is none.
     ratio: tuple[float, float, float] | None
-    # Whether the ratio differs from 1 by more than noise; None: nobody asked, as of a baseline.
+    # Whether the ratio differs from 1 by more than noise; None: not tested, as for a baseline.
     difference: bool | None
     p50_ms: float
     p99_ms: float
@@ -91,8 +91,7 @@ class Row:
     promise: str = (
         ""  # What a read says of the writes before it: "exact". Empty: it tells no count.
     )
-    # What the servers paid for each acknowledged write; None: not known, and
-    # `not_known` says why.
+    # The servers' cost of each acknowledged write; None: not known, for the reason in `not_known`.
     log_bytes: float | None = None
     commits: float | None = None
     server_ms: float | None = None  # Processor time, of private servers.
@@ -106,8 +105,8 @@ class Row:
     # round, and whether a round was overloaded. Percentiles and ratios then say nothing.
     offered: float | None = None
     overloaded: bool = False
-    # What stands in the percentiles for calls that failed or had no answer, in ms. None: there
-    # were none.
+    # The latency in ms that the percentiles have for calls that failed or had no answer. None:
+    # there were no such calls.
     limit_ms: float | None = None
     p99_interval_ms: tuple[float, float] | None = None
 
@@ -129,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture, what it shows in words, and its numbers for who cannot see it."""
+    """A chart, its description, and its numbers as a table for readers who cannot see it."""
 
     title: str
     said: str
@@ -140,7 +139,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one folder holds; of a comparison each part has its own load."""
+    """The content of one folder; each part of a comparison has its own load."""
 
     folder: Path
     kind: str
@@ -210,7 +209,7 @@ class Measured:
 
 
 def check() -> None:
-    """ConfigError names what this needs and does not find; `read` asks it too."""
+    """ConfigError that names the missing packages; `read` calls this too."""
     for needed in ("plotly", "hdrh", "scipy"):
         if importlib.util.find_spec(needed) is None:
             raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
@@ -300,7 +299,7 @@ def read(folder: str | Path) -> Measured:
 
 
 def html(measured: Sequence[Measured]) -> str:
-    """One page with the charts and tables of all; it asks nobody for anything."""
+    """One page with all charts and tables; it loads nothing from the network."""
     from hotcount import _report_page
 
     return _report_page.html(measured)

@@ -130,7 +130,7 @@ class Rebuild(RebuildBase):
     __slots__ = ("__weakref__",)
 
     async def __aenter__(self) -> Rebuild:
-        """Takes the lease and deletes what a dead builder left."""
+        """Takes the lease and deletes the unfinished build of an earlier builder."""
         try:
             await self._begin()
         except BaseException:
@@ -155,7 +155,7 @@ class Rebuild(RebuildBase):
             raise
 
     async def _give_up(self) -> None:
-        # Else it expires with its lease; what was raised is what matters.
+        # If this fails, the build expires with its lease; the caller needs the first error.
         with suppress(HotcountError):
             await self.abandon()
 
@@ -199,7 +199,7 @@ async def _parts_of(members: AnyMembers, patience: float) -> AsyncIterator[Rebui
 
 
 class _Builds:
-    """The sets of one rebuild_many() that are being published, and what became of others."""
+    """The sets of one rebuild_many(): those being published, and the outcomes of others."""
 
     def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
         Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.

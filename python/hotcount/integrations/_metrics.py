@@ -1,7 +1,7 @@
-"""What stats() of hotcount's objects are as metrics: one table for Prometheus and OpenTelemetry.
+"""The metrics of the stats() of hotcount's objects: one table for Prometheus and OpenTelemetry.
 
-A new number of a stats() gets its metric by a row here. Labels are kind, name and one of the row's
-own, whose values are few; a key, an item or a user is never one.
+A new number of a stats() gets its metric by a row here. The labels are kind, name and at most one
+of the row's own, with few values; a key, an item or a user is never a label.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Stats = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: how it is called, and which numbers of a stats() are its samples.
+    """One metric: its name, and the numbers of a stats() that are its samples.
 
-    stats maps a value of the row's own label to the name of a number; a row without a label has "".
+    stats maps values of the row's own label to names of numbers; a row without a label has "".
     """
 
     name: str
@@ -50,7 +50,7 @@ UP = _one(
     "gauge", "up", "up", "1: stats() was read. 0: closed, or the query of Votes failed or was late."
 )
 
-# What each object has, whatever it is.
+# The metric that every kind of object has.
 CALLS = Metric(
     "hotcount_calls", "counter", "Calls that ended, by outcome.", (("*", "calls"),), "outcome"
 )
@@ -223,7 +223,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     ),
 }
 
-# The kind of each class, and what names an object that the caller gave no name.
+# The kind of each class, and the attribute that names an object without a name from the caller.
 KINDS: tuple[tuple[tuple[type, ...], str, str], ...] = (
     ((hotcount.Limiter, aio.Limiter), "limiter", "name"),
     ((hotcount.ConcurrencyLimit, aio.ConcurrencyLimit), "concurrency_limit", "name"),
@@ -270,7 +270,7 @@ class Observed:
             self._objects[key] = observed
 
     def metrics(self) -> list[Metric]:
-        """Those that samples() may have, each once."""
+        """The metrics that samples() may have, each once."""
         found = {UP.name: UP, CALLS.name: CALLS}
         for kind, observed in ((key[0], each) for key, each in self._objects.items()):
             for metric in METRICS.get(kind, ()):

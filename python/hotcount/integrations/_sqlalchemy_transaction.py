@@ -1,7 +1,7 @@
-"""What hotcount.integrations.sqlalchemy needs of the caller's transaction.
+"""The caller's transaction, for hotcount.integrations.sqlalchemy.
 
-Which connection it is, arguments that are refused before anything is sent, a savepoint around each
-call, errors.
+It finds the connection, checks arguments before anything is sent, puts a savepoint around each call
+and translates errors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class InBoth(Protocol[P, T_co]):
-    """A function whose first argument says where, and with it whether it is to be awaited."""
+    """A function on a session or connection; with an async one it returns an awaitable."""
 
     @overload
     def __call__(self, where: Where, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
@@ -106,7 +106,7 @@ def integer(value: object, name: str) -> int:
 
 def connection_of(where: Where) -> sa.Connection:
     if isinstance(where, (Session, scoped_session)):
-        # What the session has yet to write may be the very item.
+        # The session's unwritten objects may include the item.
         where.flush()
         connection = where.connection()
     elif isinstance(where, sa.Connection):
@@ -124,7 +124,8 @@ def connection_of(where: Where) -> sa.Connection:
 
 
 def _refuse_another_sqlite(connection: sa.Connection) -> None:
-    """Two SQLite libraries in one process see none of each other's locks on a file."""
+    """ConfigError if the driver has its own SQLite: two SQLite libraries in one process do not see
+    each other's locks on a file."""
     if "hotcount.sqlite" in connection.info:
         return
     driver: Any = connection.connection.driver_connection
@@ -144,12 +145,11 @@ def _refuse_another_sqlite(connection: sa.Connection) -> None:
 
 
 def _is_in_autocommit(connection: sa.Connection) -> bool:
-    """Whether each statement would be a transaction of its own, whoever has asked for that."""
+    """Whether each statement would be its own transaction, by SQLAlchemy's or the driver's mode."""
     level = connection.get_execution_options().get("isolation_level", "")
     if str(level).upper() == "AUTOCOMMIT":
         return True
-    # An engine made with isolation_level="AUTOCOMMIT" shows here only, as does what was told to
-    # the driver.
+    # An engine made with isolation_level="AUTOCOMMIT", or a driver set to it, shows only here.
     pooled = connection.connection
     driver: Any = pooled.driver_connection
     if connection.dialect.name == "sqlite":
@@ -157,7 +157,7 @@ def _is_in_autocommit(connection: sa.Connection) -> bool:
             return True
         if getattr(driver, "isolation_level", "") is not None:
             return False  # The driver begins.
-        # Then a listener of the engine's may: it is called when the transaction begins.
+        # The driver does not begin; a listener of the engine may, when the transaction begins.
         if not connection.in_transaction():
             connection.begin()
         return not driver.in_transaction
@@ -174,8 +174,8 @@ def _is_in_autocommit(connection: sa.Connection) -> bool:
 class SqlMode:
     """The sql_mode of a MySQL session, strict until restore().
 
-    Without a strict mode MySQL shortens a text and clamps a number to what the column takes: a
-    vote of somebody else's, or for another item.
+    Without a strict mode MySQL truncates a text and clamps a number to the column's range, so that
+    a vote would be stored for another user or item.
     """
 
     def __init__(self, connection: sa.Connection) -> None:
@@ -200,11 +200,11 @@ class SqlMode:
 
 @contextmanager
 def all_or_nothing(connection: sa.Connection, *, of_votes: bool = False) -> Iterator[SqlMode]:
-    """A savepoint: whoever catches an error may still commit the rest."""
+    """A savepoint: a caller that catches an error may still commit the rest."""
     if connection.dialect.name == "sqlite":
         # Python's sqlite3 begins only with a statement that writes: without this the savepoint
-        # would be the transaction, and its end a commit. IMMEDIATE: one that begins by reading
-        # cannot wait for its turn to write.
+        # would be the transaction, and its end a commit. IMMEDIATE: a transaction that begins with
+        # a read cannot wait for the write lock.
         driver = connection.connection.driver_connection
         if not getattr(driver, "in_transaction", True):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -246,7 +246,7 @@ def _is_overflow(error: BaseException | None) -> bool:
 
 
 def _is_of_an_id(error: BaseException | None) -> bool:
-    """The number is none of ours, whose columns have 64 bits: an id that its column cannot hold.
+    """Whether the number is an id that its column cannot hold: hotcount's columns have 64 bits.
 
     PostgreSQL names the type in every language, MySQL the column; SQLite's columns are all wide.
     """

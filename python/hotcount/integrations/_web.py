@@ -57,7 +57,7 @@ class Addresses:
                     f"trusted_proxies has {name!r}: it takes addresses, networks and 'unix'"
                 ) from error
         self._ipv6_prefix = ipv6_prefix
-        # Most of what a limit costs in the process was to read the address, of IPv6 above all.
+        # Parsing the address, above all of IPv6, was most of a limit's processor time.
         self._read_peer = functools.lru_cache(maxsize=4096)(self._parse_peer)
 
     def find(self, peer: str | None, forwarded: str) -> str:
@@ -103,7 +103,7 @@ MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 def _network(name: str) -> Network:
-    """A network; one of IPv4 addresses mapped to IPv6 is that of the IPv4 addresses."""
+    """A network; an IPv6 network of mapped IPv4 addresses becomes the IPv4 network."""
     network = ipaddress.ip_network(name, strict=False)
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
         mapped = network.network_address.ipv4_mapped
@@ -129,7 +129,7 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def limiter_of(
     store: Any, limits: Any, name: str, algorithm: Algorithm, on_error: OnError
 ) -> tuple[LimiterBase, Any]:
-    """The limiter over a store, and the rate of its hits; a limiter stands for its store.
+    """A limiter over the store, and the rate of its hits. `store` may be a limiter already.
 
     limits: a rate, several, or a function of the request that returns them.
     """
@@ -156,7 +156,7 @@ def to_rates(limits: Any) -> Any:
 
 
 class Rule:
-    """A limit of requests: who is limited, at which rate, and which requests it leaves alone.
+    """A limit of requests: the key, rate and cost of a request, and the exempt requests.
 
     key, rate, cost and exempt are functions of the framework's request, or values.
     """
@@ -185,11 +185,11 @@ class Rule:
         self.exempt, self.scope = exempt, scope
 
     def skips(self, method: str | None) -> bool:
-        """Whether the rule leaves this method alone."""
+        """Whether the rule does not apply to this method."""
         return self.methods is not None and (method or "").upper() not in self.methods
 
     def to_hit(self, key: Any, cost: Any, rate: Any) -> Hit[LimiterBase] | None:
-        """The hit of a request, from what the functions have returned for it; None: it costs 0."""
+        """The hit of a request, from the results of the rule's functions; None: it costs 0."""
         if cost == 0:
             return None
         if not isinstance(key, (str, bytes, tuple)):
@@ -214,7 +214,7 @@ class Rule:
         return self.to_hit(*chosen)
 
     async def hit_soon(self, *request: Any) -> Hit[LimiterBase] | None:
-        """The same where the functions may be async."""
+        """hit_now() for functions that may be async."""
         if self.exempt is not None and await _settled(self.exempt(*request)):
             return None
         chosen = [
@@ -225,7 +225,7 @@ class Rule:
 
 
 def _fit(part: Any) -> Any:
-    """A part of a key, or for a long one, which a client may send, its hash."""
+    """A part of a key; for a long part, such as a client may send, its hash."""
     if not isinstance(part, (str, bytes)) or len(part) <= LONGEST_PART:
         return part
     data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -239,15 +239,15 @@ async def _settled(value: Any) -> Any:
 class RequestLimits:
     """The limits that one request has met so far.
 
-    A refused request spends nothing: give_back_now() returns what it took of other limits. One that
-    is answered in spite of a refusal has spent it.
+    A refused request spends nothing: give_back_now() refunds its hits on other limits. A request
+    that is answered in spite of a refusal keeps them spent.
     """
 
     __slots__ = ("_taken", "decision")
 
     def __init__(self) -> None:
         self.decision: Decision | None = None
-        """The decision that the response reports: a refusal, else the one that leaves least."""
+        """The decision that the response reports: a refusal, else the one with the least left."""
         self._taken: list[Taken[LimiterBase]] = []
 
     def take_now(self, hits: list[Hit[LimiterBase]], timeout: Seconds | None = None) -> Decision:
@@ -286,9 +286,9 @@ class RequestLimits:
         return status == 429 and self.decision is not None and not self.decision
 
     def give_back_now(self, timeout: Seconds | None = None) -> None:
-        """For a request that is refused: what it took of other limits is there again.
+        """Refunds the hits that a refused request took of other limits.
 
-        Hits stay taken where the store fails: the client gets the refusal, and not that error.
+        If the store fails, they stay taken: the client gets the refusal, and not that error.
         """
         with suppress(HotcountError):
             give_back(self._give_up(), timeout)
@@ -301,7 +301,7 @@ class RequestLimits:
     def _hear(self, decision: Decision, taken: list[Taken[LimiterBase]]) -> None:
         self.hear(decision)
         if decision:
-            # A limiter that only looks on may have taken nothing, and 'open' takes nothing.
+            # A hit with 'shadow' may have taken nothing, and a hit with 'open' took nothing.
             self._taken += [one for one in taken if one[1] not in ("open", "shadow")]
 
     def _give_up(self) -> list[Taken[LimiterBase]]:
@@ -322,7 +322,7 @@ def to_headers(decision: Decision | None, style: Headers, status: int) -> dict[s
 
 
 def check_style(style: str) -> Headers:
-    """ConfigError for a style of headers that there is not."""
+    """ConfigError for an unknown style of headers."""
     if style not in ("both", "ietf", "legacy", "none"):
         raise ConfigError(f"headers is {style!r}; it takes 'both', 'ietf', 'legacy' or 'none'")
     return cast(Headers, style)
@@ -345,7 +345,7 @@ def to_message(decision: Decision) -> str:
 def named_key(
     option: str, key: Any, names: dict[str, Callable[..., Any]]
 ) -> Callable[..., LimiterKey]:
-    """A key function, or the one that a name stands for: 'ip', 'header:x-api-key'."""
+    """The key function itself, or the one of a name: 'ip', 'header:x-api-key'."""
     if not isinstance(key, str):
         return cast(Callable[..., LimiterKey], key)
     kind, colon, rest = key.partition(":")

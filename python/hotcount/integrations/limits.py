@@ -41,18 +41,18 @@ from hotcount import aio
 __all__ = ["AsyncHotcountStorage", "HotcountStorage"]
 
 URLS = ("redis", "rediss", "redis+unix", "memory")
-# So many rates, and so many expiries, are kept ready; one more, and they are made anew.
+# The maximum of cached limiters, and of cached counters; beyond it the cache is cleared.
 READY = 1024
-# `limits` refuses a hit for a whole one of the window before, and not for a part of one; our window
-# counts parts too. So a hit is counted in this many parts, and all parts of one but the last refuse
-# nothing. Fewer for larger limits: the product is what the window's ticks are cut for.
+# `limits` rounds the share of the previous window down to whole hits; hotcount's sliding window
+# counts fractions. So a hit costs this many parts, and the limit is PARTS - 1 parts higher. Larger
+# limits have fewer parts, because parts times limit is at most MOST_PARTS.
 PARTS = 10**6
 MOST_PARTS = 10**9
 Call = TypeVar("Call", bound=Callable[..., Any])
-# Of the window before, how many hits and for how long; and of this one.
+# Hits and seconds of the previous window, and hits and seconds of the current window.
 Window = tuple[int, float, int, float]
 EMPTY: Window = (0, 0.0, 0, 0.0)
-# What `limits` puts behind a key: the number, the multiple and the unit of its rate.
+# The rate that `limits` appends to a key: number, multiple and unit.
 RATE_OF_KEY = re.compile(r"/(\d+)/(\d+)/(second|minute|hour|day|month|year)$")
 UNITS = {
     item.GRANULARITY.name: item.GRANULARITY.seconds for item in limits.limits.GRANULARITIES.values()
@@ -60,7 +60,7 @@ UNITS = {
 
 
 def _fit(key: str) -> str:
-    """The key, or for one that is too long for a store what stands for it."""
+    """The key, or the hash of a key that is too long for a store."""
     data = key.encode("utf-8", "surrogatepass")
     return key if len(data) <= 900 else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -86,7 +86,7 @@ class _Ready:
         self._limiters: dict[tuple[Algorithm, int, int], Any] = {}
 
     def counter(self, expiry: int = 1) -> Any:
-        """All share their keys: the expiry is that of keys which an add makes."""
+        """The counter whose adds make keys of this expiry; all counters share the keys."""
         if (counter := self._counters.get(expiry)) is None:
             if len(self._counters) > READY:
                 self._counters.clear()
@@ -100,13 +100,13 @@ class _Ready:
         return self._limiter_of("sliding_window", limit, expiry)
 
     def moving_windows_of(self, key: str) -> list[Any]:
-        """Those that may have a state of the key: of the rate that it names, and those in use."""
+        """The limiters that may have a state of the key: that of its rate, and those in use."""
         if (rate := _rate_of(key)) and 1 <= rate[0] <= 100_000:
             self.moving_window(*rate)
         return [one for (kind, *_), one in self._limiters.copy().items() if kind == "sliding_log"]
 
     def sliding_windows_of(self, key: str, expiry: int) -> list[tuple[int, Any]]:
-        """With their limits: that of the key's rate; if it names none, those of this expiry."""
+        """Limits and limiters: of the key's rate; if it names none, all in use of this expiry."""
         if (rate := _rate_of(key)) and rate[0] >= 1 and rate[1] == expiry:
             return [(rate[0], self.sliding_window(*rate))]
         return [
@@ -150,9 +150,9 @@ def _parts(limit: int) -> int:
 
 
 def _window_of(seen: Any, limit: int, expiry: int) -> Window:
-    """What `limits` asks for of a sliding window: all of its hits as those of the current one.
+    """A sliding window as `limits` reports it, with all hits in the current window.
 
-    seen: what a hit of one more than fits would be answered, or of one if all fit.
+    seen: the decision on one hit more than fits, or on one hit if all fit.
     """
     held = limit - int(seen.remaining) // _parts(limit)
     if held == 0:
@@ -170,7 +170,7 @@ def _url(uri: str | None) -> str:
     return text.removeprefix("hotcount+")
 
 
-# What says that the store is away.
+# The errors that begin an outage.
 AWAY = (
     hotcount.UnavailableError,
     hotcount.DeadlineError,
@@ -231,7 +231,7 @@ def _at_once(method: Call) -> Call:
 
 
 class _Opened:
-    """What the two storages have alike."""
+    """The base class of both storages."""
 
     # hotcount or hotcount.aio
     _surface: Any
@@ -261,7 +261,7 @@ class _Opened:
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
-        """What wrap_exceptions wraps."""
+        """The errors that wrap_exceptions wraps."""
         return hotcount.HotcountError
 
 
@@ -353,7 +353,7 @@ class HotcountStorage(
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
-        """Takes amount, if it fits beside this window's hits and the share of those before."""
+        """Takes amount if it fits beside this window's hits and the previous window's share."""
         if amount == 0 or amount > limit:
             return amount == 0
         cost = amount * _parts(limit)
@@ -361,11 +361,11 @@ class HotcountStorage(
 
     @_at_once
     def get_sliding_window(self, key: str, expiry: int) -> Window:
-        """What the sliding window holds: no hits before, for 0 seconds; all hits; and for how long.
+        """The sliding window: (0 hits, 0 seconds, all hits, seconds); the previous window is empty.
 
-        The hits are those of this window and the share of those before. The last number, less the
-        expiry, is the time until one more fits. The key says the limit, as keys of `limits` do; of
-        another key the fullest window of this expiry that this storage has used is answered.
+        All hits are those of this window and the previous window's share. The seconds, less the
+        expiry, are the time until one more hit fits. The key has the limit, as keys of `limits` do;
+        for another key the result is the fullest window of this expiry that this storage has used.
         """
         found = EMPTY
         for limit, limiter in self._ready.sliding_windows_of(key, expiry):
@@ -480,7 +480,7 @@ def _held(window: Window) -> int:
 
 
 def _keys_to_drop(url: str, store: Any) -> int:
-    """How many keys go with a Memory store that is this storage's alone."""
+    """How many keys reset() drops with a private Memory store."""
     if url.removeprefix("memory://").partition("?")[0]:
         raise NotImplementedError("a Memory store with a name is not this storage's to empty")
     return int(store.stats()["keys"])

@@ -22,7 +22,7 @@ from hotcount.integrations._metrics import Metric, Observed, Sample
 
 __all__ = ["instrument"]
 
-# Instruments are read one by one: those of one export share what was read.
+# An export reads the instruments one by one; reads within KEPT seconds share one stats() call.
 KEPT = 0.5
 
 

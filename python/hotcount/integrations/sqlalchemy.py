@@ -9,7 +9,7 @@ and the call is then awaited: ``await cast_vote(session, votes, 7, user=1)``. `V
 - **Locks.** The rows that a call touches stay locked until your transaction ends: let these calls
   be its last, and several of them go in one order everywhere (`increment_many` does so by itself).
   A vote of 'batched' on PostgreSQL, MariaDB or MySQL touches the user's own vote and appends a row
-  to the journal, so it keeps nobody else from voting. With 'slotted' it holds a cell, with 'naive'
+  to the journal, so other votes do not wait for it. With 'slotted' it locks a cell, with 'naive'
   and on SQLite the item. On MariaDB and MySQL the vote's foreign key shares the item's row: the
   item's `vote_count` waits for the end of your transaction; exact counts do not.
 - **Counts.** A journal row is in every count of hotcount's at once and reaches `item.vote_count`
@@ -169,7 +169,7 @@ def _update_or_insert(
 
 @in_both
 def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
-    """The key's count as this transaction sees it, what it has added itself included."""
+    """The key's count as this transaction sees it, its own adds included."""
     connection = connection_of(where)
     text = counter_text(connection.dialect.name, counter)
     with translated():
@@ -335,7 +335,7 @@ def _write_vote(
     if text.lock_item is not None and connection.execute(text.lock_item, item).first() is None:
         raise _missing(values["item"])
     written = connection.execute(text.write_vote, values)
-    # The row keeps what it was: read in a statement of its own where the upsert cannot return it.
+    # The row has the previous value. If the upsert cannot return it, another statement reads it.
     if text.read_vote is not None:
         written = connection.execute(text.read_vote, values)
     row = written.first()
@@ -425,15 +425,15 @@ def _move_count(
         raise _missing(item)
 
 
-# -- who folds --------------------------------------------------------------
+# -- folds after the commit -------------------------------------------------
 
-# In a connection's info: the Votes that had rows in its transactions, and how many their folds have
-# not been told of.
+# The key in a connection's info of: the Votes with rows in its transactions, and how many of these
+# rows have not been passed to _note_appended().
 _ROWS = "hotcount.rows"
 
 
 def _note_row(connection: sa.Connection, votes: Votes) -> None:
-    """Has the thread of `votes` that folds come once the transaction is committed."""
+    """Wakes the folding thread of `votes` once the transaction is committed."""
     engine = connection.engine
     if not event.contains(engine.pool, "checkin", _when_back):
         event.listen(engine.pool, "checkin", _when_back)
@@ -458,5 +458,5 @@ def _when_back(_: object, record: Any) -> None:
 
 def _tell_folders(rows: dict[int, tuple[Votes, int]], at_least: int = 0) -> None:
     for votes, appended in rows.values():
-        with suppress(HotcountError):  # It was closed: others fold.
+        with suppress(HotcountError):  # The Votes were closed: other processes fold.
             votes._note_appended(max(appended, at_least))
