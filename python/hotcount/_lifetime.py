@@ -1,4 +1,4 @@
-"""How what is made from a store ends: close() and `with`, or aclose() and `async with`."""
+"""The end of objects made from a store: close() and `with`, or aclose() and `async with`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Lifetime(Handle):
 
     @native
     async def aclose(self) -> None:
-        """close(), for code in an event loop that ends whatever it has by `await x.aclose()`.
+        """close(), for code in an event loop that ends all its objects by `await x.aclose()`.
 
         It is done when it returns, awaited or not.
         """
@@ -75,7 +75,7 @@ class AsyncLifetime(Handle):
     __slots__ = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """As Lifetime has it."""
+        """Refuses a class that would be a Limiter and a Counter."""
         super().__init_subclass__(**options)
         _require_one_kind(cls)
 
@@ -83,7 +83,7 @@ class AsyncLifetime(Handle):
     async def aclose(self) -> None:
         """Ends this object, and a store that was made from a URL for it alone.
 
-        Calls under way end: with ClosedError where nothing was applied, else with
+        Calls in progress end with ClosedError if nothing was applied, else with
         OutcomeUnknownError. It is done when it returns, awaited or not. Closing twice does nothing.
         """
 
@@ -109,7 +109,7 @@ class AsyncLifetime(Handle):
         @property
         def close(self) -> None:
             """No method of objects for event loops: `await x.aclose()` ends them."""
-            # An object whose __init__ never ran says that.
+            # Raises another error if __init__ has not run.
             _ = self.closed
             name = type(self).__name__
             raise AttributeError(

@@ -1,4 +1,4 @@
-"""What a search asks of a rate, and which rate it tries next. Pure functions but for RateSearch."""
+"""The SLO of a search, and the choice of the next rate. Pure functions, except for RateSearch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: what hotcount-load writes of it, with the times that its percentiles are of."""
+    """One run: its document by hotcount-load, and the times of its percentiles."""
 
     document: dict[str, Any]
     response_us: Times
@@ -72,7 +72,7 @@ def errors_of(trial: dict[str, Any]) -> int:
 
 
 def _to_ns(seconds: float) -> float:
-    """Seconds, to the nanosecond: a bound is met by what was written in another unit."""
+    """Seconds, rounded to nanoseconds, so that equal times in different units compare equal."""
     return round(seconds * 1e9) / 1e9
 
 
@@ -299,8 +299,8 @@ def _why_not(term: SloTerm, trial: Trial) -> str:
 
 
 def why_not(slo: Sequence[SloTerm], trial: Trial) -> list[str]:
-    """Why the trial does not meet the SLO; empty: it does. A load that was not carried meets none,
-    and a percentile that has no call above it is not met either: nobody knows it."""
+    """Why the trial does not meet the SLO; empty: it does. An overloaded trial meets no SLO. A
+    percentile with no call above it is unknown, and so does not meet its bound."""
     result = trial.result
     misses = []
     if not result["offered"]["carried"]:
@@ -310,7 +310,7 @@ def why_not(slo: Sequence[SloTerm], trial: Trial) -> list[str]:
 
 
 def too_short(slo: Sequence[SloTerm], asked_s: float, trial: Trial) -> list[str]:
-    """The percentiles of which the trial says nothing, though it was as long as any at its rate."""
+    """The percentiles for which even a trial of the longest duration has too few values."""
     if trial.document["settings"]["duration_s"] < MOST_LONGER * asked_s * (1 - 1e-9):
         return []
     found = []
@@ -332,7 +332,7 @@ LEAST_RATE, MOST_RATE = 1.0, 1e7
 
 
 class RateSearch:
-    """Which rate to try next: the search for the highest one that holds, without the trials.
+    """The next rate to try, in the search for the highest rate that holds; it runs no trials.
 
     - ramp: each rate is 1.5 times the one before, until one is refused (or downwards until one
       holds).
@@ -369,7 +369,7 @@ class RateSearch:
         self._hits = self._misses = 0
 
     def held_words(self) -> str:
-        """What a search that ends early knows: "1,200 held once"."""
+        """The result so far of a search that ends early: "1,200 held once"."""
         if self.held:
             return f"{number(self.held)} held once"
         return "no rate is left that held" if self.phase == "confirm" else "none held"

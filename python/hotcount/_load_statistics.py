@@ -1,4 +1,4 @@
-"""What a handful of rounds says, and what it does not: medians, intervals, tests of a difference.
+"""The statistics of a few rounds: medians, intervals, tests of a difference.
 
 Pure functions. An interval draws from its seed alone, so the same rounds always have the same one.
 SciPy has the bootstrap and both tests for many values. For few, the exact distributions are counted

@@ -22,7 +22,7 @@ EXIT_CODES = {PASSED: 0, BROKEN: 1, INCONCLUSIVE: 3}
 
 
 class Runs(Protocol):
-    """What a study needs of Trials."""
+    """The calls of Trials that a study makes."""
 
     @property
     def interrupted(self) -> bool: ...
@@ -193,7 +193,7 @@ def _scale_one(runs: Runs, settings: Document, callers: Sequence[int], rounds: i
         "strategy": strategy, "law": None, "conclusion": PASSED, "reasons": [], "points": points,
     }  # fmt: skip
     conclusions = [PASSED]
-    # Upwards and downwards in turn: a machine that slows down favours nobody.
+    # Upwards and downwards in turn, so that a machine that slows down favours no strategy.
     order = [
         (each, point)
         for each in range(1, rounds + 1)
@@ -328,7 +328,7 @@ def calibrate(runs: Runs) -> Document:
     while rate < LAST_RATE:
         options = ("-r", repr(rate), "--arrival", "poisson")
         result = run(f"open-{rate:.0f}", *options)
-        # A machine that was busy for a moment gets another chance.
+        # Once more, in case the machine was busy for a short time.
         if not result["offered"]["carried"]:
             result = run(f"open-{rate:.0f}", *options)
         if rate == FIRST_RATE:

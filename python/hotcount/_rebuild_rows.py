@@ -16,7 +16,7 @@ PART = 300
 
 
 def patience_of(lease: Seconds) -> float:
-    """How long a complete build waits for others, and members for their sending, in seconds."""
+    """Seconds that a complete build waits for others, and that members wait to be sent."""
     return (lease.total_seconds() if isinstance(lease, timedelta) else lease) / 4
 
 

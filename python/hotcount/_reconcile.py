@@ -38,7 +38,7 @@ def add_arguments(
 
 
 class Lines:
-    """A line on stderr each second, and how far it has come."""
+    """Prints the progress on stderr, a line each second."""
 
     def __init__(self) -> None:
         self.items = 0

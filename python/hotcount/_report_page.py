@@ -165,7 +165,7 @@ def _none_carried(part: Part) -> str:
 
 
 def _of_first(part: Part) -> str:
-    """The results of the first strategy."""
+    """The first strategy and its result, as text."""
     first = _first(part)
     if first is None:
         return _none_carried(part)
@@ -208,7 +208,7 @@ def _who_was_first(part: Part) -> str:
 
 
 def _sentences(part: Part) -> str:
-    """The summary at the top of the page."""
+    """The summary of a part: the first strategy, and whether the audit found losses."""
     lost = [row for row in part.rows if row.audit.startswith("broken")]
     audited = [row for row in part.rows if row.audit != "not audited"]
     said = [_who_was_first(part)]
@@ -220,7 +220,7 @@ def _sentences(part: Part) -> str:
         said.append(kept({row.strategy: row.allowed for row in part.rows}))
     else:
         names = [row.strategy for row in part.rows if row.audit == "not audited"]
-        said.append("Nobody knows whether counts are right of " + ", ".join(names))
+        said.append(f"The counts of {', '.join(names)} were not audited")
     return "".join(f"<p>{markup.escape(each)}.</p>" for each in said)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from hotcount._report_numbers import OWN_SHARES, can_tell, number, whole
 from hotcount.report import Part, Recovery, Row
 
-# Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
-LEAST_ROUNDS = 6  # Of which hotcount-load gives intervals.
+LEAST_ROUNDS = 6  # The fewest for which there are intervals.
+# Kinds of successful calls; the log has other calls under `failed` and `unknown`.
 SUCCESSES = ("vote", "unvote", "read")
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
 
@@ -121,7 +121,7 @@ def kept(allowed: dict[str, int]) -> str:
 
 
 def _reads(audit: dict[str, Any] | None) -> str:
-    """How stale the reads were. Empty: nobody read a count, or nobody checked it."""
+    """The staleness of the reads. Empty: no count was read, or none was checked."""
     reads = (audit or {}).get("reads", {})
     if not reads.get("checked"):
         return ""
@@ -291,7 +291,7 @@ def of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
 
 def folders_of(folder: Path, part: str, strategy: str) -> list[Path]:
     """The kept rounds of a strategy in a comparison."""
-    # What hotcount-load makes of a name for its folders.
+    # The folder name that hotcount-load makes of a strategy's name.
     plain = re.sub(r"[^A-Za-z0-9_.=-]", "-", strategy)
     of_it = re.compile(rf"{re.escape(part)}-\d+-{re.escape(plain)}")
     return sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))

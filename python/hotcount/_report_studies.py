@@ -1,4 +1,4 @@
-"""What `search`, `sweep` and `scale` of hotcount-load measured, for hotcount.report."""
+"""The results of `hotcount load search`, `sweep` and `scale`, for hotcount.report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _of_trial(found: dict[str, Any], trial: dict[str, Any]) -> dict[str, Any]:
         "p99_ms": latency["p99"] / 1000,
         "p999_ms": latency["p999"] / 1000,
         "without_an_answer": done["failed"] + done["unknown"] + result["offered"]["censored"],
-        # Of a search: whether it met what was asked for.
+        # Of a search: whether it met the SLO.
         "held": trial.get("held", trial["conclusion"] == "passed"),
     }
 
@@ -102,7 +102,7 @@ def sentences_of(measured: Measured) -> list[str]:
     if broken:
         said.append(f"The audit found a broken promise of {', '.join(broken)}")
     elif unknown:
-        said.append(f"Nobody knows whether counts are right of {', '.join(unknown)}")
+        said.append(f"The counts of {', '.join(unknown)} were not audited")
     elif any(audits[name] in ("passed", "allowed") for name in audits):
         said.append(
             kept({found["strategy"]: _allowed(_trials_of(found)) for found in measured.study})
@@ -149,7 +149,7 @@ def _of_scale(found: dict[str, Any]) -> list[str]:
 
 
 def load_and_places_of(measured: Measured) -> tuple[str, list[str]]:
-    """What was sent, and where it was counted; the first trial stands for all."""
+    """The load and the place of the counts, of the first trial; all trials have the same."""
     trials = _all_trials(measured)
     if not trials:
         return "", []
@@ -167,7 +167,7 @@ def load_and_places_of(measured: Measured) -> tuple[str, list[str]]:
 
 
 def meanings_of(measured: Measured) -> list[tuple[str, str, str]]:
-    """Each strategy, what its acknowledgement means, and what it may lose."""
+    """Each strategy, the guarantee of its acknowledgement, and its possible losses."""
     found = []
     for each in measured.study:
         for trial in _trials_of(each)[:1]:
@@ -246,7 +246,7 @@ HEADS = {
     "rate_per_s": "calls due/s", "ok_per_s": "answered/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms",
     "p999_ms": "p99.9 ms", "without_an_answer": "without an answer", "writes_per_s": "writes/s",
 }  # fmt: skip
-# What `held` means.
+# The meaning of `held`.
 HELD = {"search": "held what was asked for", "sweep": "carried"}
 
 

@@ -1,4 +1,4 @@
-"""`hotcount schema`: the SQL of new tables, or what those behind a URL lack."""
+"""`hotcount schema`: the SQL of new tables, or the SQL that the tables behind a URL still need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = (
 
 
 def add_names(parser: argparse._ActionsContainer) -> None:
-    """The options that say what the tables and columns are called, and of which types ids are."""
+    """Adds the options for the names of tables and columns and for the types of ids."""
     add = parser.add_argument
     for what in ("item", "user"):
         add(f"--{what}-type", choices=ID_TYPES, default="int", help=f"of {what} ids (default: int)")
@@ -44,7 +44,7 @@ def add_names(parser: argparse._ActionsContainer) -> None:
 
 
 def names_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What add_names() has read, as parameters of Votes."""
+    """The values of the options of add_names(), as parameters of Votes."""
     names = {name: getattr(options, name) for name, _ in NAMES}
     if options.no_item_count:
         names["item_count"] = None
@@ -89,7 +89,7 @@ def votes_of_tables(
 
 
 def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
-    """What the tables behind a URL lack."""
+    """The SQL that the tables behind a URL still need."""
     with votes_of_tables(options.url, options.strategy, names) as votes:
         text = votes.migration(
             existing_counts=options.existing_counts,

@@ -11,14 +11,14 @@ Value = TypeVar("Value", covariant=True)
 
 
 class ReadOnly(Generic[Value]):
-    """The type of an attribute that nobody can set, for type checkers: what `attributes` makes."""
+    """The type of a read-only attribute, for type checkers; `attributes` makes such attributes."""
 
     def __get__(self, instance: object, owner: type | None = None, /) -> Value: ...
     def __set__(self, instance: object, value: NoReturn, /) -> None: ...
 
 
 if TYPE_CHECKING:
-    # As typeshed has it: None, but not with what most programs use, which need not ask for it.
+    # As in typeshed: may be None, but most programs never get None and need no check for it.
     MaybeNone = Any
 else:
     MaybeNone = None

@@ -1,4 +1,4 @@
-"""What hotcount.Votes and hotcount.aio.Votes share, and what works for a cache behind them."""
+"""The shared base of hotcount.Votes and hotcount.aio.Votes, and the SyncWorker of their caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Progress = Callable[[Any, int, int], object]
 
 @attributes
 class VotesBase(Handle):
-    """The constructor, the options and what needs no waiting, of the sync and the aio class."""
+    """The constructor, the options and the calls without waiting, of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -104,9 +104,9 @@ class VotesBase(Handle):
             item_count: The item table's column for counts. None: it has none; 'batched' and
                 'slotted' keep counts in cells, and plain SQL reads the view {vote_table}_count.
             item_type, user_type: int, str or uuid.UUID, as the tables have them.
-            max_age: 'cached', 'write_behind': seconds that this object trusts what it knows of the
-                tables. 'batched': seconds that a copy in the cache lives, and so how old it may be
-                if a fold could not reach the cache.
+            max_age: 'cached', 'write_behind': seconds that this object uses the tables' id before
+                it reads it again. 'batched': seconds that a copy in the cache lives, and so how old
+                it may be if a fold could not reach the cache.
             retention: 'cached': seconds that a count stays in the cache after its last vote.
             page: 'cached': counts that a worker saves at once, 1 to 100,000. 'write_behind': votes
                 that it writes at once, at most 5,000.
@@ -115,34 +115,35 @@ class VotesBase(Handle):
                 Callers that wait need none. More than 2 gain nothing with 'batched' and 'cached'.
             max_batch: Most votes in one transaction of 'batched', 'cached' and of a worker of
                 'write_behind'.
-            max_delay: Seconds that a transaction waits for company.
+            max_delay: Seconds that a transaction waits for more votes.
             missing_items: A vote for an item that has no row is an IntegrityError ('refuse'; with
                 'write_behind' it is set aside later, and stats() counts it), or makes the row
                 ('create').
             fold_interval: 'batched' on servers: least seconds between two folds, 0.01 to 3600, and
-                so how far item.vote_count lags. Exact counts add up what waits. Rows that triggers
-                count for others (outside_writes) wait for 5 s if this is shorter.
-            foreign_key: False makes vote tables that do not reference the items, which spares
-                voters a lock on the item's row; the votes of a deleted item stay.
+                so how far item.vote_count lags. Exact counts sum the waiting rows. Rows that
+                triggers write for other programs (outside_writes) wait for 5 s if this is shorter.
+            foreign_key: False makes vote tables that do not reference the items, so that voters do
+                not lock the item's row; the votes of a deleted item stay.
             read_url: A replica of the database, for reads with consistency 'cached'; not for
                 'cached', 'write_behind' and SQLite. A Count from there has .source 'replica',
-                .exact False and the time in .as_of that it is surely not older than.
-            read_max_lag: Seconds, 0.1 to 3600. The primary answers instead of a replica whose
-                answer may be older, that is away, or that is none of this database, within the same
-                timeout: stats() counts that, and the logger 'hotcount' has a warning for each
-                outage. While somebody reads there, a row of {vote_table}_meta is written to the
-                primary every quarter of read_max_lag.
-            max_pending: 'write_behind': most votes that wait in one of 16 streams, 1 to 500,000, at
-                about 80 bytes each; one more is a CapacityError. So by default 1.6 million may wait
-                and be at risk in all, and 100,000 of one item.
-            max_queue: Most votes that wait to be written, 1 or more, at about 0.5 KB each. One more
-                is a CapacityError, and a cast_many waits for room within its timeout.
+                .exact False, and in .as_of a time for which it has every vote acknowledged before.
+            read_max_lag: Seconds, 0.1 to 3600. If the replica's answer may be older, or the replica
+                is unreachable or of another database, the primary answers within the same timeout;
+                stats() counts it, and the logger 'hotcount' has a warning for each outage. While
+                any process reads the replica, a row of {vote_table}_meta is written to the primary
+                every quarter of read_max_lag.
+            max_pending: 'write_behind': the maximum of waiting votes in each of 16 streams, 1 to
+                500,000, at about 80 bytes each; one more is a CapacityError. So by default 1.6
+                million votes may wait and be at risk in all, and 100,000 of one item.
+            max_queue: The maximum of votes that wait to be written, 1 or more, at about 0.5 KB
+                each. One more is a CapacityError; a cast_many waits for room within its timeout.
 
-        'write_behind' acknowledges a vote when it waits in a stream of Redis; contract() says what
-        Redis may lose. A worker (sync_worker(), `hotcount sync`) writes it to the database. toggle
-        and remove_item first write what waits in the item's stream, erase_user and prune what waits
-        in all. A vote that the database refuses with an error that might concern all votes, as a
-        trigger's, is set aside once others are written; until then these calls fail with its error.
+        'write_behind' acknowledges a vote when it is in a stream of Redis; contract() names the
+        votes that Redis may lose. A worker (sync_worker(), `hotcount sync`) writes votes to the
+        database. toggle and remove_item first write the waiting votes of the item's stream,
+        erase_user and prune those of all streams. A vote that the database refuses with an error
+        that may concern all votes, such as a trigger's, is set aside once other votes are written;
+        until then these calls fail with its error.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.
@@ -160,7 +161,7 @@ class VotesBase(Handle):
 
     @native
     def contract(self) -> Contract:
-        """What an acknowledgement means with this strategy, and what may be lost.
+        """The guarantee of an acknowledgement with this strategy, and the possible losses.
 
         >>> import hotcount
         >>> hotcount.Votes("sqlite:///:memory:").contract().exact
@@ -168,7 +169,7 @@ class VotesBase(Handle):
         """
 
     def sync_worker(self) -> SyncWorker:
-        """A worker that brings counts of 'cached', or votes of 'write_behind', to the database.
+        """A worker that saves counts of 'cached', or votes of 'write_behind', to the database.
 
         Raises:
             ConfigError: The strategy needs none.
@@ -186,15 +187,15 @@ class VotesBase(Handle):
     def _checked_ballot(
         self, item: Id, user: Id | None, value: int, version: int | None, op_id: str | None
     ) -> dict[str, Any]:
-        """The parameters of a vote's statements; refuses what cast refuses."""
+        """The parameters of a vote's statements; raises the errors of cast for bad arguments."""
 
     @native
     def _checked_item(self, item: Id) -> int | str:
-        """An item as a parameter; refuses what count refuses."""
+        """An item as a parameter; raises the errors of count for a bad id."""
 
     @native
     def _checked_user(self, user: Id) -> int | str:
-        """A user as a parameter; refuses what get refuses."""
+        """A user as a parameter; raises the errors of get for a bad id."""
 
     @native
     def _session_statements(self, dialect: str, anonymous: bool) -> dict[str, str]:
@@ -202,23 +203,24 @@ class VotesBase(Handle):
 
     @native
     def _note_appended(self, rows: int) -> None:
-        """The caller's own SQL has committed journal rows: folds them soon."""
+        """Tells the folding thread that the caller's own SQL has committed journal rows."""
 
     @native
     def _try_fold(self, timeout: Seconds | None = None) -> tuple[str, str]:
-        """For `hotcount doctor`: what one fold comes to, which is rolled back, and why.
+        """For `hotcount doctor`: the outcome of one fold, which is rolled back, and its reason.
 
         'absent', 'works', 'fails', 'waits' or 'untried': hotcount/detail/votes/integrations.hpp.
         """
 
 
 class SyncWorker(Handle):
-    """Brings the counts, or the votes, of a cache to the database.
+    """Saves the counts, or the votes, of a cache to the database.
 
     Votes.sync_worker() and WriteBehindCounter.sync_worker() make one.
 
-    Any number may run at once, in threads and processes: each step is fenced, so one that dies or
-    stalls between any two of them loses nothing and overwrites nothing. It ends with its votes.
+    Any number of workers may run at once, in threads and processes: each step is fenced, so a
+    worker that dies or stalls between two steps loses nothing and overwrites nothing. A worker ends
+    when its votes are closed.
     """
 
     __slots__ = ("__weakref__",)
@@ -232,7 +234,7 @@ class SyncWorker(Handle):
 
     @native
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
-        """Looks at every count in the cache once, or writes the votes that wait there.
+        """Reads every count in the cache once, or writes the votes that wait there.
 
         Args:
             timeout: Seconds for the whole round. None: 60. Call it again after any error.
@@ -249,13 +251,13 @@ class SyncWorker(Handle):
     def run(self, stop: threading.Event | None = None) -> None:
         """Runs rounds, with a pause of `interval` between them.
 
-        A round that failed is followed by the next one: a server was away, or one key or row was at
-        fault. ConfigError, AuthError, PermissionDeniedError and ClosedError are raised. Where
-        gevent has patched the threading module, the rounds run in a thread of the hub's pool, and
-        other greenlets go on.
+        After a failed round (an unreachable server, or an error of one key or row) the next round
+        runs. ConfigError, AuthError, PermissionDeniedError and ClosedError are raised. If gevent
+        has patched the threading module, the rounds run in a thread of the hub's pool, and other
+        greenlets run meanwhile.
 
         Args:
-            stop: The call returns when this is set and the round under way has ended. None: never.
+            stop: The call returns when this is set and the present round has ended. None: never.
 
         Example:
             >>> import hotcount, threading
@@ -278,11 +280,11 @@ class SyncWorker(Handle):
 
     @native
     def stats(self) -> dict[str, Any]:
-        """Rounds, those that failed, and sums of what they did.
+        """The numbers of rounds and of failed rounds, and the sums of their SyncRounds.
 
-        unsettled and at_risk are those of the latest round. last_error is of the last round that
-        failed, empty if none did. last_round_s: how long ago a round ended well, or the worker was
-        made.
+        unsettled and at_risk are of the latest round. last_error is of the last failed round, empty
+        if there is none. last_round_s: seconds since the last successful round, or since the worker
+        was made.
 
         Example:
             >>> import hotcount

@@ -1,4 +1,4 @@
-"""Errors, each of which states what the caller knows afterwards.
+"""The errors; each class states whether the call was applied.
 
 A value of the wrong Python type is a builtin TypeError that names the argument. Denied, absent and
 unchanged are values and never exceptions, except LimitExceeded of a decorated function. All errors
@@ -53,8 +53,8 @@ __all__ = [
 class HotcountError(Exception):
     """Base of every error that hotcount raises by itself.
 
-    The facts of the message are attributes, each None where it does not apply. They survive pickle
-    and copy.
+    The facts of the message are attributes, each None if it does not apply. Pickle and copy keep
+    them.
 
     Example:
         >>> import hotcount
@@ -66,18 +66,18 @@ class HotcountError(Exception):
     """
 
     code: str | None = None
-    """What the server or database calls the failure: a SQLSTATE, a SQLite code name such as
-    SQLITE_BUSY, MariaDB's number, the first word of a Redis error such as WRONGTYPE."""
+    """The server's or database's own code: a SQLSTATE, a SQLite code name such as SQLITE_BUSY,
+    MariaDB's number, the first word of a Redis error such as WRONGTYPE."""
     server: str | None = None
     """The store or database that the call was made on, as messages name it; never a password."""
     timeout: float | None = None
-    """Seconds that the call had, where it ended for lack of time or of a server."""
+    """The call's timeout in seconds, if it ended for lack of time or of a server."""
     key: str | bytes | None = None
-    """The key as it stands in the store, with its prefixes; bytes where it is no UTF-8."""
+    """The key as stored, with its prefixes; bytes if it is not UTF-8."""
     option: str | None = None
     """The option or argument that is bad."""
     value: str | None = None
-    """What the option was, as text."""
+    """The bad value of the option, as text."""
     item: int | str | None = None
     """The item of a vote; a UUID as text."""
     user: int | str | None = None
@@ -100,10 +100,10 @@ class DeadlineError(HotcountError, TimeoutError):
 
 
 class OutcomeUnknownError(HotcountError):
-    """It was sent and no answer came: applied or not, nobody knows.
+    """The call was sent and not answered: it may have been applied.
 
-    Retry only what is idempotent: calls that set a state (cast, retract), or an adding call with
-    the same ``op_id``.
+    Retry only idempotent calls: calls that set a state (cast, retract), or an adding call with the
+    same ``op_id``.
     """
 
 
@@ -126,8 +126,8 @@ class CapacityError(HotcountError):
 class IntegrityError(HotcountError):
     """A constraint refuses, such as a vote for an item that has no row. Nothing was applied.
 
-    ``missing`` says if the item or the user has none: answer a client by it. The message names no
-    host and no database, but tables and constraints; ``server`` names the database.
+    ``missing`` is 'item' or 'user', whichever has no row, for the answer to a client. The message
+    names tables and constraints, but no host and no database; ``server`` names the database.
     """
 
 

@@ -57,7 +57,7 @@ class NotApplied(HotcountError):
 
 @dataclass(frozen=True)
 class _Functions:
-    """What the user gave to driver()."""
+    """The arguments of driver()."""
 
     cast: Callable[[int, int, int], Any]
     read: Callable[[int], Any]
@@ -376,7 +376,7 @@ def told_cast(told: Any, value: int) -> frames.Told:
 
 
 def outcome_of(failure: Exception, *, reads: bool) -> int:
-    """What a failed call leaves: hotcount's own errors say it, and a read changes nothing."""
+    """The outcome of a failed call, by the class of hotcount's error; a read changes nothing."""
     known = isinstance(failure, HotcountError) and not isinstance(failure, OutcomeUnknownError)
     return frames.FAILED if known or reads else frames.UNKNOWN
 

@@ -66,7 +66,7 @@ class PeriodCounterBase(Handle, Generic[Added]):
 
     @native
     def retry_stats(self) -> RetryStats:
-        """How many adds wait, and what became of others, as Counter.retry_stats()."""
+        """The waiting adds and the outcomes of others, as Counter.retry_stats()."""
 
 
 class PeriodCounter(Lifetime, PeriodCounterBase[Added]):

@@ -54,5 +54,5 @@ class Rate(Result):
         """
 
 
-# What rate= takes: '100/minute', a Rate, or several: '10/second; 1000/hour' or a tuple.
+# The type of rate=: '100/minute', a Rate, or several: '10/second; 1000/hour' or a tuple.
 Rates = Union[str, Rate, tuple[Union[str, Rate], ...]]

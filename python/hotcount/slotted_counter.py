@@ -14,7 +14,7 @@ from hotcount.stores import AnyDatabase
 
 @attributes
 class SlottedCounterBase(Handle):
-    """The constructor, the options, and what the sync and the aio class do without waiting."""
+    """The constructor, the options and the calls without waiting, of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -85,8 +85,8 @@ class SlottedCounterBase(Handle):
     def statement(self, key: Key, n: int = 1) -> Any:
         """A SQLAlchemy statement that adds n, to join a transaction of the caller's own.
 
-        Nothing is sent. Its slot is drawn. Needs the extra hotcount[sqlalchemy], whose module
-        hotcount.integrations.sqlalchemy has more; an ImportError that says so without it.
+        Nothing is sent. The slot is random. Needs the extra hotcount[sqlalchemy]; ImportError
+        without it. The module hotcount.integrations.sqlalchemy has more functions of this kind.
         """
 
 
@@ -112,13 +112,13 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
 
     @native
     def create_table(self, *, timeout: Seconds | None = None) -> None:
-        """Creates the table where it is missing. Idempotent.
+        """Creates the table if it is missing. Idempotent.
 
         Args:
             timeout: Seconds, more than 0. None: the database's.
 
         Raises:
-            DatabaseError: The database refuses, as where this user may not; nothing was made.
+            DatabaseError: The database refuses, such as for lack of a right; nothing was created.
             HotcountError: As add does.
 
         Example:
@@ -141,8 +141,8 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
         Args:
             key: The counter's key.
             n: Any int64, negative too.
-            slot: The row to add to, 0 to slots - 1 (to 99 if slots='adaptive'), whatever
-                slot_choice says and whoever holds it. None: slot_choice decides.
+            slot: The row to add to, 0 to slots - 1 (to 99 if slots='adaptive'), whether or not
+                another transaction holds it. None: slot_choice decides.
             op_id: 1 to 1,000 bytes: the add is counted once, however often it is repeated within
                 op_keep.
             timeout: Seconds, more than 0. None: the database's.

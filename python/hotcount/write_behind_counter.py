@@ -18,7 +18,7 @@ Ack = Literal["cache", "local", "sql"]
 
 @attributes
 class WriteBehindCounterBase(Handle):
-    """The constructor, the options and what needs no waiting, of the sync and the aio class."""
+    """The constructor, the options and the calls without waiting, of the sync and the aio class."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class WriteBehindCounterBase(Handle):
 
     @native
     def contract(self) -> Contract:
-        """What an acknowledgement means, and what may be lost.
+        """The guarantee of an acknowledgement, and the possible losses.
 
         >>> import hotcount
         >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")

@@ -88,11 +88,11 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
 
         It starts when it is awaited.
         """
-        _ = self.name  # An object whose __init__ never ran is refused here.
+        _ = self.name  # Raises if __init__ has not run.
         return Opening(lambda: self._wait_for_place(key, timeout))
 
     async def _wait_for_place(self, key: LimiterKey, timeout: Seconds | None) -> Place:
-        _ = self.name  # An object whose __init__ never ran is refused here.
+        _ = self.name  # Raises if __init__ has not run.
         holder = new_op_id()
 
         async def ask() -> Decision:

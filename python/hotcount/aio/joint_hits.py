@@ -48,7 +48,7 @@ async def take_soon(
         await give_back(to_give_back(groups, answers), timeout)
         raise
     except BaseException:
-        # anyio cancels whatever is awaited after a cancellation too, so nothing is.
+        # After a cancellation anyio cancels every further await, so nothing is awaited here.
         leave_back(to_give_back(groups, answers))
         raise
     taken = to_give_back(groups, answers)
@@ -59,7 +59,7 @@ async def take_soon(
 
 
 def leave_back(taken: list[Taken[AnyLimiter]]) -> None:
-    """Has what was taken given back, and waits for nothing."""
+    """Refunds taken hits in the background."""
     for (limiter, key, cost, rate), by in taken:
         with suppress(HotcountError):
             if by == "local":

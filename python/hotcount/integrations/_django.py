@@ -134,7 +134,7 @@ class Limit:
     def __init__(self, group: str, key: Any, rate: Any, method: Methods, cost: Any) -> None:
         self._group, self._cost = group, cost
         is_path = isinstance(key, str) and "." in key and ":" not in key
-        # The function of a path may stand further down in a module that is being imported.
+        # A dotted path is resolved at the first call: its module may still be being imported.
         self._find = functools.partial(_call, key) if is_path else named_key("key", key, KEYS)
         self._rate = rate
         self._methods = [method] if isinstance(method, str) else method
@@ -170,12 +170,12 @@ class Limit:
         return await face(aio.Limiter, django_settings().limiter).test(key, cost, rate=rate)
 
     async def _know_user(self, request: HttpRequest) -> None:
-        # request.user asks the database where it is first read, which a loop must not wait for.
+        # The first read of request.user queries the database, which would block the loop.
         if self._find in (_by_user, _by_user_or_ip) and hasattr(request, "auser"):
             request.user = await request.auser()
 
     def _hit(self, request: HttpRequest) -> Any:
-        """The hit of a request; None: it has no limit; a refusal where the rate is 0."""
+        """The hit of a request; None: it has no limit; a refusal if the rate is 0."""
         if not django_settings().values["ENABLE"]:
             return None
         rate = self._rate

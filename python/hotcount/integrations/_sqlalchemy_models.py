@@ -1,4 +1,4 @@
-"""Mixins for the user's own models of items and votes, and what their tables have beside them."""
+"""Mixins for the user's own models of items and votes; the tables that hotcount adds to theirs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sqlalchemy.orm import (
 from hotcount import ConfigError
 from hotcount.integrations._sqlalchemy_transaction import Where, connection_of, in_both
 
-# What Votes.create_tables() makes beside the tables of items and votes: {vote_table}_live ...
+# Suffixes of the views and tables that Votes.create_tables() adds: {vote_table}_live ...
 _VIEWS = ("live", "count")
 _TABLES = ("anonymous", "cell", "journal", "meta", "sync", "recount")
 # Of SQLite's triggers, for the table of votes and that of votes without a user.
 _EVENTS = ("deleted", "inserted", "updated", "moved", "renamed")
-# Tables of other concepts begin so, unless their options say otherwise.
+# The prefix of the tables of hotcount's other classes, unless their options name others.
 _PREFIX = "hotcount_"
 
 
@@ -36,13 +36,13 @@ else:
 
     class _column(declared_attr):
         def __init__(self, function: Any, *more: Any, **options: Any) -> None:
-            # Without its annotation: of a model that is a dataclass it would be a field, which
-            # SQLAlchemy 2.1 refuses in a mixin that is none.
+            # Without the annotation: a dataclass model would have it as a field, which SQLAlchemy
+            # 2.1 refuses in a mixin that is not a dataclass.
             function.__annotations__ = {}
             super().__init__(function, *more, **options)
 
         def __get__(self, instance: Any, owner: Any) -> Any:
-            # help() asks the mixins themselves, of which SQLAlchemy would warn.
+            # help() reads the attribute of the mixins themselves, where SQLAlchemy would warn.
             return self if owner in (VotedMixin, VoteMixin) else super().__get__(instance, owner)
 
 
@@ -122,7 +122,7 @@ class VoteMixin:
 
     @_column
     def val(cls) -> Mapped[int]:
-        """The vote; 0 is a retracted one."""
+        """The vote; 0: it was retracted."""
         return mapped_column(_integer(), insert_default=1, nullable=False)
 
     @_column
@@ -132,7 +132,7 @@ class VoteMixin:
 
     @_column
     def version(cls) -> Mapped[int | None]:
-        """What the last write of the vote had for a version."""
+        """The version of the last write of the vote."""
         return mapped_column(_integer(), nullable=True)
 
     @classmethod
@@ -228,7 +228,7 @@ def _join(mapper: Mapper[Any], cls: type[Any]) -> None:
     sa.inspect(item).add_property("votes_exact", column_property(exact, deferred=True))
     item._hotcount_votes = cls
     votes.info["hotcount"] = True
-    # Also where no foreign key says so: the view of the counts reads both.
+    # Also without a foreign key, because the view of the counts reads both tables.
     votes.add_is_dependent_on(items)
     event.listen(votes, "before_drop", _before_drop)
 
@@ -239,10 +239,10 @@ def _before_drop(table: sa.Table, connection: sa.Connection, **_: object) -> Non
 
 @in_both
 def drop_tables(where: Where, vote_table: str, schema: str | None = None) -> None:
-    """Drops what Votes.create_tables() has made beside the tables of items and votes.
+    """Drops the tables and views that Votes.create_tables() added to those of items and votes.
 
-    Before a migration drops those: `drop_tables(op.get_bind(), "vote")`. `metadata.drop_all` of
-    models with VoteMixin does so by itself. Votes without a user are gone with it.
+    Call it before a migration drops items and votes: `drop_tables(op.get_bind(), "vote")`.
+    `metadata.drop_all` of models with VoteMixin calls it. It deletes votes without a user.
 
     Args:
         where: The connection or session to run in.
@@ -296,14 +296,14 @@ def _drop_one(
 def include_name(
     metadata: sa.MetaData | Sequence[sa.MetaData],
 ) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
-    """For Alembic's env.py: has autogenerate leave the tables of hotcount alone.
+    """For Alembic's env.py: makes autogenerate ignore the tables of hotcount.
 
-    Those that stand beside the vote tables of models with VoteMixin, the index
+    These are the tables that hotcount adds to vote tables of models with VoteMixin, the index
     `{vote_table}_of_item` that Votes.migration() prints, and tables whose names begin with
     `hotcount_`.
 
     Args:
-        metadata: The one of the models, or several: `target_metadata`.
+        metadata: The models' metadata, one or several: `target_metadata`.
 
     Example:
         `context.configure(..., include_name=include_name(target_metadata))`
@@ -316,7 +316,7 @@ def include_name(
             votes = next((one.tables[full_name] for one in every if full_name in one.tables), None)
             if votes is None or "hotcount" not in votes.info:
                 return True
-            # One that the model declares is compared.
+            # An index that the model declares is compared.
             return name != f"{votes.name}_of_item" or name in {each.name for each in votes.indexes}
         if kind != "table" or name is None:
             return True

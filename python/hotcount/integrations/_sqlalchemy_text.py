@@ -62,11 +62,11 @@ class VoteText:
 _MOST_TEXTS = 256
 _counter_texts: dict[tuple[Any, ...], CounterText] = {}
 _vote_texts: dict[tuple[Any, ...], VoteText] = {}
-# :name, unless a backslash stands before it, as in a quoted name.
+# :name, unless a backslash precedes it, as in a quoted name.
 _PARAMETER = re.compile(r"(?<!\\):(\w+)")
 
 
-# What the statements of votes depend on.
+# The options that the statements of votes depend on.
 _OPTIONS = (
     *("strategy", "item_table", "item_id", "item_count", "vote_table", "vote_item", "vote_user"),
     *("vote_value", "vote_previous", "vote_version", "item_type", "user_type", "foreign_key"),
@@ -114,7 +114,7 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
 def _typed(
     texts: dict[str, str], types: dict[str, sa.types.TypeEngine[Any]]
 ) -> dict[str, sa.TextClause]:
-    """Statements whose parameters have those types; others are as the driver takes them."""
+    """Statements with typed parameters; a parameter without a type is left to the driver."""
     made = {}
     for name, text in texts.items():
         known = sorted(set(_PARAMETER.findall(text)) & types.keys())

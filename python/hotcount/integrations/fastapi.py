@@ -171,7 +171,7 @@ class RateLimiter:
         self._timeout = timeout
 
     async def __call__(self, connection: HTTPConnection) -> Decision | None:
-        """The decision on this request; None: the limit leaves it alone."""
+        """The decision on this request; None: the limit does not apply to it."""
         scope = connection.scope
         if not self.enabled:
             return None

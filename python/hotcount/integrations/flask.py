@@ -279,7 +279,7 @@ class Limiter:
     def shared_limit(
         self, limit_value: LimitValue, scope: str | Callable[[str], str], **options: Any
     ) -> Callable[[View], View]:
-        """A limit that all its views share. options: those of limit()."""
+        """A limit that all its views share. options: as for limit()."""
         return self.limit(limit_value, scope=scope, **options)
 
     def exempt(self, view: View) -> View:
@@ -336,7 +336,7 @@ class Limiter:
             request.url_rule, "provide_automatic_options", False
         ):
             return  # Flask answers it, and no view.
-        # With what other decorators have wrapped, and what a decorator above the route has not.
+        # The view and the functions that its decorators wrap.
         functions = [view]
         while (inner := getattr(functions[-1], "__wrapped__", None)) is not None:
             functions.append(inner)
@@ -380,7 +380,7 @@ class Limiter:
             raise self._refusal(decision, self._refusing(hits, owners))
 
     def _refusing(self, hits: list[Any], owners: list[_Limit]) -> _Limit:
-        """The limit that has refused. One more look at each, where it makes a difference."""
+        """The limit that has refused. It tests each again if their messages may differ."""
         if len(hits) > 1 and any(one.error_message or one.on_breach for one in owners):
             with suppress(HotcountError):
                 for (limiter, key, cost, rate), one in zip(hits, owners):

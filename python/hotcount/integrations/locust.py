@@ -135,7 +135,7 @@ class VoteUser(locust.User):
 
     @locust.task
     def operate(self) -> None:
-        """One operation of the traffic: called, noted in the ledger, and told to Locust."""
+        """One operation of the traffic: calls, records in the ledger and reports to Locust."""
         traffic, part = _of_process(type(self), self.environment)
         kind, item, user, resent = traffic.next()
         value = 1 if kind == VOTE else 0

@@ -83,7 +83,7 @@ class AnonRateThrottle(RateThrottle, _AnonRateThrottle):
 
 
 class UserRateThrottle(RateThrottle, _UserRateThrottle):
-    """Limits requests by user, and those without one by address."""
+    """Limits requests by user, and anonymous requests by address."""
 
 
 class ScopedRateThrottle(RateThrottle, _ScopedRateThrottle):

@@ -1,4 +1,4 @@
-"""`manage.py check`: what a vote model and a model that is voted for lack."""
+"""`manage.py check`: errors and warnings about vote models and the models of their items."""
 
 from __future__ import annotations
 

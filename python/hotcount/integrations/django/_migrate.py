@@ -1,4 +1,4 @@
-"""What follows `migrate` and `flush`: triggers, and the mark that says where counts are."""
+"""Steps before and after `migrate` and `flush`: triggers, and the mark of the counts' place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hotcount.integrations.django._schema import (
     vote_models,
 )
 
-# Of each alias: what `migrate` found, the vote models by their labels.
+# By database alias: the tables that `migrate` found, by the labels of their vote models.
 _found: dict[str, dict[tuple[str, str], _Tables]] = {}
 
 
@@ -56,7 +56,7 @@ def _tables(apps: Any, using: str) -> dict[tuple[str, str], _Tables]:
 
 
 def before(*, using: str, plan: Any, apps: Any = all_apps, **_: Any) -> None:
-    """Notes the tables, and takes out the views and triggers that would stop an ALTER TABLE."""
+    """Records the tables, and drops the views and triggers that would make ALTER TABLE fail."""
     connection = connections[using]
     if not plan or connection.vendor not in DIALECTS:
         return
@@ -126,11 +126,11 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
             if plan is None:
                 _empty(votes)
             else:
-                # Triggers were away, on SQLite with the views.
+                # The triggers were dropped, on SQLite the views too.
                 _complete(votes, model, repair=table in changed or (is_lite and not is_whole))
     if mode == "delete":
-        # A copy of the file, as `test --parallel` makes, has what is in the file alone.
-        with suppress(OperationalError):  # Somebody else reads it.
+        # A copy of the file, such as `test --parallel` makes, lacks the content of the WAL.
+        with suppress(OperationalError):  # Another session reads the database.
             _journal_mode(connection, "delete")
 
 
@@ -197,19 +197,20 @@ def _complete(votes: hotcount.Votes, model: Any, *, repair: bool) -> None:
             f"{model._meta.label}: {error} (existing_counts and outside_writes are "
             "HOTCOUNT_VOTES['EXISTING_COUNTS'] and ['OUTSIDE_WRITES'])"
         ) from error
-    if repair:  # What a migration wrote while the triggers were away.
+    if repair:  # A migration may have written votes while the triggers were dropped.
         votes.reconcile()
 
 
 def _empty(votes: hotcount.Votes) -> None:
-    """What is left of items whose rows `flush` has deleted: an id that comes again begins at 0."""
+    """Removes what votes keep of items that `flush` deleted: an id used again begins at 0."""
     for drift in votes.reconcile():
         if drift.orphan:
             votes.remove_item(drift.item)
 
 
 def _complete_in_memory(model: Any, constraint: Any, connection: Any) -> None:
-    """Counts are the sums of the votes there, because no connection of ours comes near."""
+    """Completes an in-memory database, which hotcount's connections cannot open: its counts are the
+    sums of the votes."""
     statements = schema_statements(model, constraint, connection)
     table = connection.ops.quote_name(f"{model._meta.db_table}_meta")
     with connection.cursor() as cursor:
@@ -219,7 +220,7 @@ def _complete_in_memory(model: Any, constraint: Any, connection: Any) -> None:
 
 
 def _journal_mode(connection: Any, mode: str = "") -> str | None:
-    """SQLite's, or None elsewhere."""
+    """SQLite's journal mode, set to `mode` if given; None for other databases."""
     if connection.vendor != "sqlite":
         return None
     with connection.cursor() as cursor:

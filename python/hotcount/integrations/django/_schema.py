@@ -18,7 +18,7 @@ import hotcount
 from hotcount._schema import NAMES
 from hotcount.functions import votes_schema
 
-# What hotcount calls Django's vendors.
+# hotcount's dialects by Django's vendors.
 DIALECTS = {"postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
 
 _ID_TYPES: dict[str, type] = {
@@ -108,7 +108,7 @@ class VoteCountField(models.BigIntegerField):
         return name, f"{_PUBLIC}.VoteCountField", args, options
 
     def pre_save(self, model_instance: Any, add: bool) -> Any:
-        """0 for a new row; an UPDATE keeps what the database has, however old the object is."""
+        """0 for a new row; an UPDATE keeps the count in the database, however old the object is."""
         return 0 if add else F(self.attname)
 
 
@@ -149,7 +149,7 @@ class OneVote(models.UniqueConstraint):
 
     @property
     def item(self) -> str:
-        """The name of the foreign key to what is voted for."""
+        """The name of the foreign key to the item."""
         return str(self.fields[0])
 
     @property
@@ -196,19 +196,19 @@ class OneVote(models.UniqueConstraint):
     def _defer(self, model: Any, schema_editor: Any) -> None:
         connection = schema_editor.connection
         if connection.vendor not in DIALECTS:
-            return  # As long as nobody votes there, the constraint alone does no harm.
+            return  # Votes are not supported there; the constraint alone does no harm.
         table = model._meta.db_table
         with connection.cursor() as cursor:
             if f"{table.removeprefix('new__')}_meta" in connection.introspection.table_names(
                 cursor
             ):
-                return  # The end of `migrate` brings what is there in line.
+                return  # The tables exist; the end of `migrate` brings them up to date.
         for each in ddl_statements(model, self, connection):
             schema_editor.deferred_sql.append(_Deferred(each, table))
 
 
 class _Deferred(Statement):
-    """A statement about what is beside a vote table, which follows it through its migration."""
+    """A deferred statement for the tables beside a vote table; it follows renames of that table."""
 
     def __init__(self, text: str, vote_table: str) -> None:
         super().__init__(text)
@@ -219,11 +219,11 @@ class _Deferred(Statement):
         return self.text
 
     def references_table(self, table: str) -> bool:
-        """Whether it falls away with the table."""
+        """Whether the statement is dropped with the table."""
         return table == self.vote_table
 
     def rename_table_references(self, old_table: str, new_table: str) -> None:
-        """The vote table, or that of the items, has another name when it runs."""
+        """Renames the vote table or the item table in the statement."""
         ends = [f"_{each}" for each in (*VIEWS, *_BESIDE, "by_item")]
         for end in ["", *(ends if old_table == self.vote_table else [])]:
             self.text = self.text.replace(f'"{old_table}{end}"', f'"{new_table}{end}"')
@@ -232,7 +232,7 @@ class _Deferred(Statement):
 
 
 def vote_constraint(model: Any) -> OneVote | None:
-    """The OneVote of a model, if it is one of votes."""
+    """The OneVote of a vote model; None for other models."""
     found = (each for each in model._meta.constraints if isinstance(each, OneVote))
     return next(found, None)
 
@@ -257,8 +257,8 @@ def names_of(model: Any, constraint: Any, connection: Any) -> dict[str, Any]:
         "vote_version": options.get_field("version").column,
         "item_type": id_type(item, connection),
         "user_type": id_type(user, connection),
-        # The key of Django's that stands there guards the votes. One of ours on the votes without
-        # a user would keep `flush` from emptying the items.
+        # Django's foreign key guards the votes. A foreign key of hotcount's on the votes without a
+        # user would make `flush` fail to empty the items.
         "foreign_key": False,
     }
 
@@ -308,7 +308,7 @@ def vote_model_of(model: Any) -> tuple[Any, Any]:
 
 
 def schema_statements(model: Any, constraint: OneVote, connection: Any) -> list[str]:
-    """What `hotcount schema` prints for the model's table, a statement a line there."""
+    """The statements that `hotcount schema` prints for the model's table, one a line."""
     names = names_of(model, constraint, connection)
     strategy = settings().strategy
     return votes_schema(DIALECTS[connection.vendor], strategy, **names).strip().splitlines()
@@ -318,7 +318,7 @@ def ddl_statements(model: Any, constraint: OneVote, connection: Any) -> list[str
     """schema_statements() for a session of Django's."""
     statements = schema_statements(model, constraint, connection)
     if connection.vendor == "sqlite":
-        # A view stands in the way of the next ALTER TABLE, which may follow in this `migrate`.
+        # A view would make the next ALTER TABLE fail, which may follow in this `migrate`.
         return [each for each in statements if not each.startswith("CREATE VIEW")]
     if connection.vendor == "mysql":
         return [

@@ -1,4 +1,4 @@
-"""The Django app: what follows `migrate` and `flush`, and the system checks of votes."""
+"""The Django app: the signal handlers of `migrate` and `flush`, and the system checks of votes."""
 
 from __future__ import annotations
 

@@ -82,9 +82,9 @@ class VotedQuerySet(models.QuerySet):
         """Annotates `exact_count`: the item's count as of this query.
 
         On PostgreSQL, MariaDB and MySQL the column `vote_count` follows the votes after the fold
-        interval (1 s), and writes of the ORM within 6 s; `exact_count` adds what waits. Order large
-        tables by `vote_count`, which an index may serve: an order by `exact_count` computes it for
-        every row.
+        interval (1 s), and writes of the ORM within 6 s; `exact_count` adds the waiting votes.
+        Order large tables by `vote_count`, for which an index can be used: an order by
+        `exact_count` computes it for every row.
         """
         return cast(VotedQuerySet, with_counts(self))
 
@@ -96,8 +96,8 @@ class VotedQuerySet(models.QuerySet):
         """
         key = getattr(user, "pk", user)
         if key is None:
-            nobody = Value(0, output_field=models.BigIntegerField())
-            return cast(VotedQuerySet, self.annotate(user_vote=nobody))
+            no_vote = Value(0, output_field=models.BigIntegerField())
+            return cast(VotedQuerySet, self.annotate(user_vote=no_vote))
         vote_model, constraint = vote_model_of(self.model)
         item = vote_model._meta.get_field(constraint.item)
         user_field = vote_model._meta.get_field(constraint.user)
@@ -158,12 +158,12 @@ class VotedMixin(models.Model):
 
 
 class VoteMixin(models.Model):
-    """A model whose rows are votes: a foreign key to what is voted for, one to the user, OneVote.
+    """A model whose rows are votes: a foreign key to the item, one to the user, and OneVote.
 
-    `val` is the vote, 0 where it was retracted: `filter(val__gt=0)` are those that like, and
+    `val` is the vote, 0 if it was retracted: `filter(val__gt=0)` finds the likes, and
     `update_or_create(post=post, user=user, defaults={"val": 1})` likes again. Rows that
     the ORM writes and deletes count like votes of Post.votes, in the ORM's own transaction, because
-    hotcount's triggers see them. `prev` and `version` are hotcount's.
+    hotcount's triggers see them. `prev` and `version` are written by hotcount.
     """
 
     val = models.BigIntegerField(default=1, db_default=1)

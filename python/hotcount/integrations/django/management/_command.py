@@ -21,12 +21,12 @@ class HotcountCommand(BaseCommand):
     requires_system_checks: Any = ()
 
     def add_arguments(self, parser: Any) -> None:
-        """Those of each command."""
+        """Adds the arguments of every command."""
         parser.add_argument("--json", action="store_true", help="the result as JSON")
 
     def run(self, *arguments: str) -> int:
         """`hotcount` in this process, so that no password shows in `ps`."""
-        self.stdout.ending = ""  # print() brings its own.
+        self.stdout.ending = ""  # print() writes the line's end itself.
         with contextlib.redirect_stdout(self.stdout):
             try:
                 return cli.main(arguments)
@@ -43,7 +43,7 @@ class VotesCommand(HotcountCommand):
     """A command about the tables of vote models."""
 
     def add_arguments(self, parser: Any) -> None:
-        """Which models, in which database."""
+        """Adds the vote models and the database alias."""
         super().add_arguments(parser)
         parser.add_argument(
             "models", nargs="*", metavar="APP.MODEL", help="vote models (default: all)"

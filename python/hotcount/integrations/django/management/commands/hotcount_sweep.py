@@ -16,7 +16,7 @@ class Command(HotcountCommand):
     help = "Finds sorted sets without a TTL: `hotcount sweep`."
 
     def add_arguments(self, parser: Any) -> None:
-        """Those of `hotcount sweep`; the URL may be left out."""
+        """Adds the arguments of `hotcount sweep`; the URL is optional."""
         super().add_arguments(parser)
         parser.add_argument("url", nargs="?", help="default: HOTCOUNT_VOTES['CACHE']")
         parser.add_argument(
