@@ -6,8 +6,11 @@ Each script is run by the way that its own client would, statement after stateme
 from __future__ import annotations
 
 import json
+import sqlite3
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -199,6 +202,69 @@ def test_ids_may_be_text_or_uuids(sides: BothSides, kind: str) -> None:
     assert votes.retract(typed[0], typed[0]).changed
     assert [int(n) for n in votes.count_many(typed)] == [1, 1]
     assert votes.reconcile(dry_run=True) == []
+
+
+# The type of items' ids and of users', and two spellings of an item and of a user. PostgreSQL's for
+# items are refused by create_tables().
+SAME_CASE = "VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+SPELLED = {
+    "sqlite": ("TEXT COLLATE NOCASE", "TEXT COLLATE NOCASE", ("post", "POST"), ("u", "U")),
+    "postgresql": ("TEXT", "TEXT COLLATE same_case", ("post", "post"), ("u", "U")),
+    "mariadb": (SAME_CASE, SAME_CASE, ("post", "POST"), ("u", "U")),
+}
+
+
+@pytest.mark.parametrize("strategy", ["batched", "slotted", "naive"])
+def test_the_last_vote_of_a_call_stands_however_its_ids_are_spelled(
+    sides: BothSides, strategy: str
+) -> None:
+    items, users, (post, other_post), (user, other_user) = SPELLED[sides.dialect]
+    if sides.dialect == "postgresql":
+        sides.run(
+            "CREATE COLLATION same_case (provider = icu, locale = 'und-u-ks-level2',"
+            " deterministic = false)"
+        )
+    sides.run(
+        f"CREATE TABLE item (id {items} NOT NULL PRIMARY KEY)",
+        f"CREATE TABLE vote (item_id {items} NOT NULL, user_id {users} NOT NULL)",
+        f"INSERT INTO item VALUES ('{post}')",
+    )
+    votes = hotcount.Votes(sides.database, strategy=strategy, item_type=str, user_type=str)
+    migrate(sides, votes)
+    spelled = [(post, user), (other_post, other_user), (other_post, user), (post, other_user)]
+    # A few, and so many that the call might be written item by item.
+    for crowd in (0, 1_200):
+        for turn in (spelled, spelled[::-1]):
+            ids = [*spelled, *((post, f"of {crowd}: {number}") for number in range(crowd)), *turn]
+            values = [*range(10, 14), *[1] * crowd, *range(20, 24)]
+            votes.cast_many([item for item, _ in ids], [voter for _, voter in ids], values)
+            assert int(votes.count(other_post)) == crowd + 23
+    votes.flush()
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("strategy", ["batched", "slotted", "naive", "cached"])
+@pytest.mark.parametrize(("collation", "other"), [("NOCASE", "POST"), ("RTRIM", "post  ")])
+def test_tables_made_beside_an_item_table_of_sqlite_take_the_same_ids_for_one(
+    database_path: Path, strategy: Any, collation: str, other: str
+) -> None:
+    with closing(sqlite3.connect(database_path)) as direct:
+        direct.execute(
+            f"CREATE TABLE item (id TEXT COLLATE {collation} NOT NULL PRIMARY KEY,"
+            " vote_count BIGINT NOT NULL DEFAULT 0)"
+        )
+        direct.execute("INSERT INTO item (id) VALUES ('post')")
+        direct.commit()
+    cache = hotcount.Memory() if strategy == "cached" else None
+    with hotcount.Database(f"sqlite:///{database_path}", timeout=20) as opened:
+        votes = hotcount.Votes(opened, cache, strategy, item_type=str)
+        votes.create_tables()
+        assert votes.cast("post", 1).changed
+        assert not votes.cast(other, 1).changed
+        assert votes.cast(other, 2).changed
+        assert [int(count) for count in votes.count_many(["post", other])] == [2, 2]
+        assert votes.flush().pending == 0
+        assert votes.reconcile(dry_run=True) == []
 
 
 def test_rows_of_nobody_are_no_voters_and_go_with_their_item(sides: BothSides) -> None:

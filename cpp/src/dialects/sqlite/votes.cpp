@@ -1,4 +1,6 @@
 // Votes on SQLite. A transaction is the only writer, so it reads a row and then writes it.
+#include <algorithm>
+
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/sqlite/sql.hpp"
 #include "sql/statements.hpp"
@@ -28,7 +30,13 @@ class SqliteVoteWriter final : public VoteWriter {
     }
 
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
-        for (QueuedVote* vote : votes) {
+        std::vector<QueuedVote*> came{votes.begin(), votes.end()};
+        // In the order in which they came: two spellings may be one user's, for one item.
+        if (options_.item_type == IdType::text || options_.user_type == IdType::text) {
+            std::sort(came.begin(), came.end(),
+                      [](const auto* a, const auto* b) { return a->place < b->place; });
+        }
+        for (QueuedVote* const vote : came) {
             auto cast = write_one(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;
@@ -157,6 +165,22 @@ class SqliteVotes final : public VoteDialect {
         };
         HOTCOUNT_TRY(connection.query(look, {}, see));
         return apart;
+    }
+    // Two columns that are compared must agree on what is one id.
+    Result<std::string> item_type(sql::Connection& connection,
+                                  const VotesOptions& options) const override {
+        if (options.item_type != IdType::text) return std::string{};
+        std::string type;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            type = row.text(0);
+            return {};
+        };
+        const sql::Statement look{statements(VoteNames{options, grammar()})["item_type"]};
+        auto looked = connection.query(look, {}, see);
+        if (!looked && looked.error().condition != SqlCondition::undefined_table) {
+            return std::move(looked).error();
+        }
+        return type;
     }
     std::string find_index() const override { return sql::sqlite_catalog()["find_index"]; }
     std::string delete_without_user(const VoteNames& n) const override {

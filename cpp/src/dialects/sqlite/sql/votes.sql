@@ -43,6 +43,17 @@ SELECT
     OR {is_equal({vote_item}, {vote})}
     OR {is_equal({vote_user}, {vote})}
 
+-- name: item_type
+-- The type of columns that compare ids as the item table does; '' if it compares their bytes. A part
+-- of a UNION ALL compares as the columns of the first part do.
+SELECT
+    CASE
+        WHEN hc_i.id = 'A' THEN 'TEXT COLLATE NOCASE'
+        WHEN hc_i.id = 'a ' THEN 'TEXT COLLATE RTRIM'
+        ELSE ''
+    END
+FROM (SELECT {id} AS id FROM {item} WHERE FALSE UNION ALL SELECT 'a') AS hc_i
+
 -- name: is_equal
 -- A part of a UNION ALL compares as the columns of the first part do.
 EXISTS (
