@@ -287,6 +287,7 @@ AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> v
         const std::uint64_t wrong = wrong_answers(answers, value);
         result.wrong_answers += wrong;
         if (wrong > 0) {
+            result.counters_off.push_back({static_cast<std::int64_t>(item), 0, wrong});
             result.example(
                 fmt::format("wrong answers: {} adds to item {} were told a value that "
                             "no order of them gives",

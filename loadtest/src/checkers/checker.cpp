@@ -218,17 +218,37 @@ std::string AuditResult::findings() const {
     return text + fmt::format(", {} of these allowed by the contract", allowed_breaches);
 }
 
-void AuditResult::allow_failover(std::uint64_t may_lose) {
-    if (may_lose == 0) return;
+void MayLose::add(const MayLose& more) {
+    writes = capped_sum(writes, more.writes);
+    for (const auto& [item, of] : more.items) {
+        OfItem& sum = items[item];
+        sum.writes += of.writes;
+        sum.takes += of.takes;
+    }
+}
+
+void AuditResult::allow_failover(const MayLose& may_lose) {
+    if (may_lose.writes == 0) return;
+    std::uint64_t answers = 0;
+    for (const CounterOff& off : counters_off) {
+        const auto found = may_lose.items.find(off.item);
+        if (found == may_lose.items.end()) continue;
+        const std::uint64_t takes = std::min(off.high, found->second.takes);
+        counted_high -= takes;
+        counted_low = capped_sum(counted_low, takes);
+        // Each write that was lost leaves one step out, or has it taken twice.
+        answers += std::min(off.wrong_answers, found->second.writes);
+    }
     const std::uint64_t missing = lost();
     // A set that lacks its last upsert, and a limiter that admits once more.
     const std::uint64_t others = capped_sum(over_admitted, wrong_scores);
-    if (capped_sum(missing, others) > may_lose) return;
+    if (capped_sum(missing, others) > may_lose.writes) return;
     lost_in_failover = missing;
     if (doubled() == 0) forget_counts();
     lost_rows = stored_low = counted_low = 0;
     // Those that no contract allowed before.
-    const std::uint64_t loose = capped_sum(capped_sum(missing, others), told_wrong());
+    const std::uint64_t loose =
+        capped_sum(capped_sum(missing, others), capped_sum(told_wrong(), answers));
     allowed_breaches = std::max(allowed_breaches, std::min(breaches(), loose));
 }
 
@@ -248,6 +268,7 @@ void AuditResult::add(const AuditResult& part) {
     }
     for (const Finding& finding : kFindings) add_one(finding.count);
     sum = capped_sum(sum, part.sum);
+    counters_off.insert(counters_off.end(), part.counters_off.begin(), part.counters_off.end());
     staleness_ns.merge(part.staleness_ns);
     versions_behind.merge(part.versions_behind);
     for (const std::string& sentence : part.examples) example(sentence);
@@ -357,6 +378,7 @@ void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& b
         result.counted_low = capped_sum(result.counted_low, distance(least, value));
     } else {
         result.counted_high = capped_sum(result.counted_high, distance(value, most));
+        result.counters_off.push_back({item, distance(value, most), 0});
     }
     result.example(fmt::format("count: item {} counts {}, acknowledged is {} to {}", item, value,
                                least, most));

@@ -31,6 +31,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "load/histogram.hpp"
@@ -82,6 +83,24 @@ struct ItemCount {
     std::optional<std::int64_t> counted;  ///< Votes::count()
 };
 
+/// Acknowledged writes that a server need not have copied to the one that replaced it.
+struct MayLose {
+    struct OfItem {
+        std::uint64_t writes{0};
+        std::uint64_t takes{0};  ///< Those of them that added -1 to a counter.
+    };
+    std::uint64_t writes{0};
+    std::unordered_map<std::int64_t, OfItem> items{};
+    void add(const MayLose& more);
+};
+
+/// A counter that no order of the acknowledged adds explains.
+struct CounterOff {
+    std::int64_t item;
+    std::uint64_t high;  ///< By how much it is above all that they allow.
+    std::uint64_t wrong_answers;
+};
+
 struct AuditResult {
     // What was attempted: votes and un-votes, in the whole run.
     std::uint64_t acknowledged{0};
@@ -130,6 +149,7 @@ struct AuditResult {
     std::uint64_t wrong_casts{0};     ///< Told of votes before and after that no order gives.
     /// Of those from drift on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
+    std::vector<CounterOff> counters_off{};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
 
     // The two counts are two views of one number: a vote missing from both is one vote.
@@ -143,9 +163,10 @@ struct AuditResult {
     }
     /// What is said of counts is that their strategy makes no promise of them.
     void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }
-    /// A failover may have lost so many acknowledged writes: up to there they are no breach, and what
-    /// callers were told before is not held against what they were told since.
-    void allow_failover(std::uint64_t may_lose);
+    /// A failover may have lost these acknowledged writes: up to there they are no breach, and what
+    /// callers were told before is not held against what they were told since. A counter that is too
+    /// high by no more than its lost -1 lacks these, and no add counted twice.
+    void allow_failover(const MayLose& may_lose);
     /// Whose number had been right before they were sent, and was not any more.
     std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }
     std::uint64_t told_wrong() const {

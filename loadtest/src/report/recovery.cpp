@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -102,7 +101,12 @@ void count_calls(const Ledger& ledger, Duration copied, Duration refused, Durati
         const Duration done{record.done_ns};
         if (status == Status::ok && replaced && record.kind != OperationKind::read) {
             const bool since = done >= copied && done < recovery.served;
-            recovery.may_lose += since && !by_others(done) ? 1 : 0;
+            if (since && !by_others(done)) {
+                MayLose::OfItem& item = recovery.may_lose.items[record.item];
+                ++recovery.may_lose.writes;
+                ++item.writes;
+                item.takes += record.value < 0 ? 1 : 0;
+            }
         }
         // A call that was under way at the fault ended after it.
         if (done < recovery.from || Duration{record.sent_ns} >= until) continue;
@@ -151,10 +155,10 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
     return all;
 }
 
-std::uint64_t may_lose(const std::vector<Recovery>& recoveries) {
-    return std::accumulate(
-        recoveries.begin(), recoveries.end(), std::uint64_t{0},
-        [](std::uint64_t sum, const Recovery& one) { return capped_sum(sum, one.may_lose); });
+MayLose may_lose(const std::vector<Recovery>& recoveries) {
+    MayLose all;
+    for (const Recovery& one : recoveries) all.add(one.may_lose);
+    return all;
 }
 
 nlohmann::json describe(const std::vector<Recovery>& recoveries) {
@@ -172,7 +176,7 @@ nlohmann::json describe(const std::vector<Recovery>& recoveries) {
              {"recovered_s", seconds_or_null(one.recovered)},
              {"failed", one.failed},
              {"unknown", one.unknown},
-             {"may_lose", one.may_lose}});
+             {"may_lose", one.may_lose.writes}});
     }
     return list;
 }
@@ -205,7 +209,7 @@ std::string recovery_lines(const std::vector<Recovery>& recoveries, const AuditR
                               seconds_text(seconds_of(one.served + *one.first_ok - one.from)))
                 : "");
     }
-    if (const std::uint64_t most = may_lose(recoveries); most > 0) {
+    if (const std::uint64_t most = may_lose(recoveries).writes; most > 0) {
         text += fmt::format(
             "  asynchronous replication may lose {} acknowledged writes here, and lost {}\n", most,
             audit.lost_in_failover);

@@ -47,8 +47,8 @@ struct Recovery {
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     /// Acknowledged writes that the server which went away need not have copied to the one that
-    /// replaced it. 0 if none did.
-    std::uint64_t may_lose{0};
+    /// replaced it. None if none did.
+    MayLose may_lose{};
 };
 
 inline constexpr double kRecovered = 0.9;
@@ -58,7 +58,7 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
                                  const TrialSettings& settings);
 
 /// Of all faults together.
-std::uint64_t may_lose(const std::vector<Recovery>& recoveries);
+MayLose may_lose(const std::vector<Recovery>& recoveries);
 
 /// A list for JSON.
 nlohmann::json describe(const std::vector<Recovery>& recoveries);

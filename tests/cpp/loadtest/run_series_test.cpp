@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "checkers/audit.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {
@@ -67,13 +69,53 @@ TEST_F(RunSeriesTest, AServerThatIsAwayAcknowledgesNothingThatItMayLose) {
                             at(refused_ms),
                             at(995)};
         const auto all = recoveries(*ledger_, {outage}, TrialSettings{});
-        return all.front().may_lose;
+        return all.front().may_lose.writes;
     };
     EXPECT_EQ(lost(FaultKind::redis_kill9, 5000), 1U);
     EXPECT_EQ(lost(FaultKind::redis_pause, 3000), 2U) << "it went on before it was replaced";
     EXPECT_EQ(lost(FaultKind::redis_failover, 3000), 4U) << "it never was away";
     EXPECT_EQ(lost(FaultKind::redis_cut, 5000, 2400), 2U) << "until it missed the majority";
     EXPECT_EQ(lost(FaultKind::redis_cut, 5000, 4600), 5U) << "beyond the promotion too";
+}
+
+// Item 1 has an add before the fault, and an add and two -1 that a failover may lose; item 2 an add.
+TEST_F(RunSeriesTest, ACounterThatLacksALostTakeIsNotTakenForADoubledAdd) {
+    const SteadyTime start{std::chrono::nanoseconds{ledger_->started_ns()}};
+    const auto at = [&](std::int64_t ms) { return start + Duration{ms * kMs}; };
+    for (const std::int64_t done_ms : {500, 1010, 1020, 1030}) {
+        const bool takes = done_ms > 1010;
+        LedgerRecord& record = add(takes ? OperationKind::unvote : OperationKind::vote, Status::ok,
+                                   done_ms, done_ms - 1, done_ms);
+        record.item = 1;
+        record.value = takes ? -1 : 1;
+    }
+    LedgerRecord& other = add(OperationKind::vote, Status::ok, 400, 400, 401);
+    other.item = 2;
+    other.value = 1;
+    const Outage outage{{Duration{0}, FaultKind::redis_kill9, Duration{0}},
+                        at(1000),
+                        at(4000),
+                        at(3000),
+                        at(1000),
+                        at(995)};
+    const MayLose most = may_lose(recoveries(*ledger_, {outage}, TrialSettings{}));
+    EXPECT_EQ(most.writes, 3U);
+    const auto audited = [&](std::int64_t first, std::int64_t second) {
+        const std::array<std::int64_t, 2> values{first, second};
+        AuditResult result = audit_counters(*ledger_, values, false);
+        result.allow_failover(most);
+        return result;
+    };
+    EXPECT_EQ(audited(0, 1).word(), "passed");
+    for (const std::int64_t value : {1, 2}) {
+        const AuditResult lost = audited(value, 1);
+        EXPECT_EQ(lost.word(), "allowed") << value;
+        EXPECT_EQ(lost.lost_in_failover, static_cast<std::uint64_t>(value));
+    }
+    EXPECT_EQ(audited(3, 1).doubled(), 1U) << "one more than the two -1 explain";
+    EXPECT_EQ(audited(3, 1).word(), "broken");
+    EXPECT_EQ(audited(0, 2).doubled(), 1U) << "item 2 lost no -1";
+    EXPECT_EQ(audited(1, 2).word(), "broken");
 }
 
 TEST_F(RunSeriesTest, AnAnswerBelongsToTheSecondInWhichItCame) {
