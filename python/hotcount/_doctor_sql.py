@@ -36,7 +36,7 @@ def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
             findings = mysql(settings, url, sessions)
         # Votes go to the primary.
         if not any(each.check == "role" and each.state == "unsafe" for each in findings):
-            findings += hosts(url, settings)
+            findings += hosts(url)
             findings += _doctor_votes.look(database, names)
         return findings
 
@@ -49,33 +49,65 @@ def refuses_writes(settings: dict[str, str]) -> bool:
     )
 
 
-def hosts(url: str, settings: dict[str, str]) -> list[Finding]:
-    """Which of several hosts takes writes. Nodes of a Galera cluster all do."""
+def is_node(settings: dict[str, str]) -> bool:
+    """Of a Galera cluster, whose nodes all take writes."""
+    return settings.get("wsrep_on", "OFF") in ("ON", "1")
+
+
+def hosts(url: str) -> list[Finding]:
+    """Which of several hosts take writes: one, or the nodes of one Galera cluster."""
     names = hosts_of(url)
-    if len(names) < 2 or settings.get("wsrep_on", "OFF") in ("ON", "1"):
+    if len(names) < 2:
         return []
     before, _, after = url.partition(",".join(names))
     path, _, options = after.partition("?")
     # A host alone is asked for whatever it is.
     kept = [one for one in options.split("&") if not one.startswith("target_session_attrs=")]
     after = f"{path}?{'&'.join(kept)}" if any(kept) else path
-    writable, silent = [], []
+    alone, silent = [], []
+    nodes: dict[str, int] = {}  # How many each sees in its cluster.
     for name in names:
         try:
             with hotcount.Database(f"{before}{name}{after}", timeout=HOST_S) as database:
-                if not refuses_writes(database_settings(database)):
-                    writable.append(name)
+                settings = database_settings(database)
         except hotcount.HotcountError:
             silent.append(name)
-    if len(writable) > 1:
-        both = f"{' and '.join(writable)} take writes: votes at one are not at the other"
+            continue
+        if is_node(settings):
+            if settings.get("wsrep_ready", "ON") == "ON":
+                nodes[name] = int(settings.get("wsrep_cluster_size", len(names)))
+            else:
+                silent.append(name)
+        elif not refuses_writes(settings):
+            alone.append(name)
+    return [judge_hosts(alone, nodes, silent, len(names))]
+
+
+def judge_hosts(alone: list[str], nodes: dict[str, int], silent: list[str], count: int) -> Finding:
+    """alone: hosts that take writes and are no nodes of a cluster."""
+    split = "votes at one are not at the other"
+    if alone and nodes:
+        both = f"{' and '.join(alone)} takes writes outside of the cluster of {', '.join(nodes)}"
+        advice = "let it join the cluster, or remove it from the URL"
+        return Finding("hosts", "unsafe", f"{both}: {split}", IN_SQL, advice)
+    if len(alone) > 1:
         advice = "stop all but the one that was promoted last, and copy the others from it again"
-        return [Finding("hosts", "unsafe", both, IN_SQL, advice)]
+        return Finding(
+            "hosts", "unsafe", f"{' and '.join(alone)} take writes: {split}", IN_SQL, advice
+        )
+    if nodes and (fewest := min(nodes.values())) < len(nodes):
+        both = f"{', '.join(nodes)} take writes, and the cluster of one of them has {fewest} nodes"
+        advice = "stop the nodes of all clusters but one, and let them join that one"
+        return Finding("hosts", "unsafe", f"{both}: {split}", IN_SQL, advice)
     if silent:
         gone = f"{', '.join(silent)}: no answer within {HOST_S:.0f} s, or the login is refused"
-        return [Finding("hosts", "warning", gone, IN_SQL, "start it again as a standby")]
-    found = f"{', '.join(writable) or 'none'} takes writes, one of {len(names)}"
-    return [Finding("hosts", "ok", found)]
+        if nodes:
+            gone += ", or wsrep_ready is OFF"
+        advice = "start it again" if nodes else "start it again as a standby"
+        return Finding("hosts", "warning", gone, IN_SQL, advice)
+    if nodes:
+        return Finding("hosts", "ok", f"{', '.join(nodes)} take writes, nodes of one cluster")
+    return Finding("hosts", "ok", f"{', '.join(alone) or 'none'} takes writes, one of {count}")
 
 
 @dataclass(frozen=True)
@@ -256,7 +288,7 @@ def standbys(settings: dict[str, str]) -> list[Finding]:
 
 def galera(settings: dict[str, str]) -> list[Finding]:
     """A node of MariaDB Galera; nothing where there is none."""
-    if settings.get("wsrep_on", "OFF") not in ("ON", "1") or "wsrep_ready" not in settings:
+    if not is_node(settings) or "wsrep_ready" not in settings:
         return []
     size = int(settings.get("wsrep_cluster_size", "0"))
     status = settings.get("wsrep_cluster_status", "unknown")

@@ -20,11 +20,14 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import _doctor_sql
 from hotcount._votes_base import Strategy
 
+from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.galera_trio import GaleraNode, GaleraTrio
+from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import free_port
 from tests.support.together import beside, together
 
@@ -355,6 +358,34 @@ def test_a_node_that_is_killed_and_joins_again_loses_and_doubles_nothing(
         eventually(lambda: outcomes.vote(killed) == "cast")
     trio.await_size(3)
     outcomes.check(trio, place)
+
+
+@pytest.mark.long
+def test_doctor_asks_each_node_of_a_url_with_several(
+    trio: GaleraTrio, place: str, mariadb_server: MariaDbServer
+) -> None:
+    def judged(*more: str) -> tuple[str, str]:
+        hosts = ",".join((*(f"127.0.0.1:{node.port}" for node in trio.nodes), *more))
+        (found,) = _doctor_sql.hosts(f"mariadb://root@{hosts}/mysql")
+        return found.state, found.found
+
+    assert judged()[0] == "ok"
+    with FaultProxy(mariadb_server.socket) as proxy:
+        stranger = f"127.0.0.1:{proxy.port}"
+        state, found = judged(stranger)
+    assert (state, found.startswith(f"{stranger} takes writes outside")) == ("unsafe", True), found
+    trio.cut_off(1)
+    try:
+        state, found = judged()
+        assert (state, found.startswith(f"127.0.0.1:{trio.nodes[1].port}: ")) == ("warning", True)
+        # It begins a cluster of its own.
+        trio.nodes[1].set_provider("pc.bootstrap=1")
+        eventually(trio.nodes[1].is_ready)
+        assert judged()[0] == "unsafe"
+    finally:
+        trio.nodes[1].kill()
+        trio.nodes[1].begin()
+        trio.await_size(3)
 
 
 def test_the_page_about_galera_does_what_it_shows(
