@@ -39,6 +39,7 @@ SITUATIONS = [
     Situation("add_with_ttl/there", ["k"], [SOON, "2"], [["SET", "k", "3", "PX", SOON]]),
     Situation("add_with_ttl/large", ["k"], [SOON, "2"], [["SET", "k", LARGE, "PX", SOON]]),
     Situation("add_with_ttl/immortal", ["k"], [SOON, "2"], [["SET", "k", "3"]]),
+    Situation("time/any", ["k"], []),
     Situation("add_in_period/fresh", ["k"], ["0", "0", FAR, FAR, "60", "2"]),
     Situation("add_in_period/present", ["k"], ["1", "0", FAR, FAR, "60", "2"]),
     Situation(

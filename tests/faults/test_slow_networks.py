@@ -130,8 +130,8 @@ def test_a_network_that_is_slow_costs_time_and_nothing_else(
         if slow == "late":
             began = time.monotonic()
             with pytest.raises((UNKNOWN, *NOT_APPLIED)):
-                votes.cast(1, 100, timeout=0.15)
-            assert time.monotonic() - began < 0.15 + BUSY
+                votes.cast(1, 100, timeout=0.05)  # An answer up to 0.2 s late is taken.
+            assert time.monotonic() - began < 0.05 + BUSY
         votes.cast(1, 100)
         assert int(votes.count(1, consistency="exact")) == CALLERS + 1
     assert live_users(journal_side) == {*range(CALLERS), 100}

@@ -142,7 +142,7 @@ def test_followers_are_told_the_cause_too(narrow: Narrow) -> None:
 def test_a_database_is_opened_when_there_is_room(narrow: Narrow) -> None:
     with full(narrow) as (_, others):
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
-            hotcount.Database(narrow.url, timeout=0.3)
+            hotcount.Database(narrow.url, timeout=1)
         assert caught.value.code == narrow.code
         opened = in_background(lambda: hotcount.Database(narrow.url, timeout=20))
         with pytest.raises(hotcount.DeadlineError):
