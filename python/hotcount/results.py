@@ -438,10 +438,10 @@ class RetryStats(Result):
     """Adds removed to make room (when_full="drop_oldest"). They are not counted, unless Redis had
     applied one and its answer was lost."""
     outages: int
-    """How often Redis stopped answering."""
+    """How often Redis stopped answering; on a cluster, the sum over its primaries."""
     oldest_age: float
     """Seconds that the oldest add has waited."""
     journal_bytes: int
     """Size of the queue's file; 0 without one."""
     is_away: bool
-    """Redis did not answer the last request."""
+    """Redis, or a primary of a cluster, did not answer the last request."""

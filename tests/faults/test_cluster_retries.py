@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -30,8 +32,9 @@ def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
 
 
 def test_adds_wait_for_the_primary_that_is_away_alone(
-    cluster: RedisCluster, tmp_path: Path
+    cluster: RedisCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "hotcount")
     queue = hotcount.RetryQueue(path=tmp_path / "adds")
     with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
         counter = hotcount.Counter(store, retry=queue)
@@ -62,6 +65,34 @@ def test_adds_wait_for_the_primary_that_is_away_alone(
         assert counter.get_many(here).tolist() == [2] * len(here)
         assert [counter.add(key) for key in away] == [13] * len(away)
         counter.close()
+    # The URL's first host is in the name of the cluster, and need not be the one that is away.
+    said = [record.getMessage() for record in caplog.records]
+    name = f"redis+cluster 127.0.0.1:{cluster.nodes[0].port}"
+    assert said.count(f"a primary of {name} does not answer: adds wait in the retry queue") == 1
+    assert len([text for text in said if text.startswith(f"{name} answers: no add waits")]) == 1
+
+
+def test_close_waits_for_the_primaries_that_answer(cluster: RedisCluster) -> None:
+    # That another one is away does not make it vain. Without a file, what still waits is lost: here
+    # at most the add for the primary that is away.
+    with hotcount.Redis(cluster.url, timeout=20) as store:
+        counter = hotcount.Counter(store, retry=hotcount.RetryQueue())
+        assert [counter.add(key) for key in KEYS] == [1] * len(KEYS)
+        stored = [set(node.client.keys("count:*")) for node in cluster.nodes[:2]]
+        away, back = ([key for key in KEYS if f"count:{key}".encode() in one] for one in stored)
+        cluster.pause(0)
+        cluster.pause(1)
+        for key in (away[0], back[0]):
+            assert isinstance(counter.add(key, timeout=TIMEOUT), hotcount.Queued)
+        more = counter.add_many(back * 200)
+        assert all(isinstance(one, hotcount.Queued) for one in more)
+        cluster.resume(1)
+        eventually(lambda: counter.retry_stats().replayed > 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            counter.close()
+        expected = [202 if key == back[0] else 201 for key in back]
+        assert hotcount.Counter(store).get_many(back).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,10 @@ struct RetryStats {
     /// WhenFull::drop_oldest: not sent any more. One that was sent and not answered before it was
     /// dropped may be counted.
     std::int64_t dropped{0};
-    std::int64_t outages{0};  ///< Times that Redis stopped answering.
+    std::int64_t outages{0};  ///< Times that Redis, or a primary of a cluster, stopped answering.
     double oldest_age{0};     ///< Seconds that the oldest add has waited.
     std::int64_t journal_bytes{0};
-    bool is_away{false};  ///< Redis did not answer when it was last asked.
+    bool is_away{false};  ///< Redis, or a primary of a cluster, did not answer when last asked.
 };
 
 class RetryBatch;

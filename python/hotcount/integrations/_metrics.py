@@ -208,7 +208,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "retry_queue": (
         _one("gauge", "retry_waiting", "waiting", "Adds that wait in the retry queue."),
         _one("gauge", "retry_oldest_seconds", "oldest_age", "Age of the oldest of them."),
-        _one("gauge", "retry_away", "is_away", "1 while Redis does not answer."),
+        _one("gauge", "retry_away", "is_away", "1 while Redis, or a cluster's primary, is away."),
         _each(
             "counter",
             "retry_adds",

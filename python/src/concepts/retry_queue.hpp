@@ -158,7 +158,9 @@ class BoundQueue {
     /// An outage is logged when it is first noticed, and once more when nothing waits any more.
     void log_outage(const StoreReference& store) {
         if (std::exchange(away_logged_, true)) return;
-        log("warning", server(store) + " does not answer: adds wait in the retry queue");
+        // The name of a cluster has the first host of its URL, which need not be the one.
+        log("warning", (is_cluster(store) ? "a primary of " : "") + server(store) +
+                           " does not answer: adds wait in the retry queue");
     }
     void log_return(const StoreReference& store) {
         if (!away_logged_ || core->stats().waiting > 0) return;
@@ -180,8 +182,9 @@ class BoundQueue {
     void close(StoreReference& store) {
         std::size_t left = 0;
         if (core && !std::exchange(closed_, true)) {
-            // While Redis is away, or the store is closed, nothing comes of waiting.
-            const bool in_vain = store.closed() || core->stats().is_away;
+            // While Redis is away, or the store is closed, nothing comes of waiting. On a cluster
+            // other primaries may answer, and take what waits for them.
+            const bool in_vain = store.closed() || (core->stats().is_away && !is_cluster(store));
             const Timeout timeout = in_vain ? Timeout{std::chrono::milliseconds{1}} : std::nullopt;
             left = without_gil([&] { return core->close(timeout); });
         }
@@ -199,6 +202,9 @@ class BoundQueue {
     const std::optional<QueueRow> row;
 
   private:
+    static bool is_cluster(const StoreReference& store) {
+        return store.backend<redis::Client>()->options().cluster;
+    }
     static std::string server(const StoreReference& store) {
         return store.backend<redis::Client>()->options().address();
     }
