@@ -132,11 +132,17 @@ std::string RedisGroup::replication(std::size_t node, std::string_view name) {
 
 Result<SteadyTime> RedisGroup::await_copies() {
     const SteadyTime asked = std::chrono::steady_clock::now();
-    const std::uint64_t written = offset_in(replication(struck_, "master_repl_offset"));
+    // 0 until the first write.
+    const std::string told = replication(struck_, "master_repl_offset");
+    if (told.empty()) {
+        return make_error(ErrorCode::unavailable,
+                          "the primary does not answer: nothing was done to it");
+    }
+    const std::uint64_t written = offset_in(told);
     const auto has_all = [&](std::size_t heir) {
         return follows(heir) && offset_in(replication(heir, "slave_repl_offset")) >= written;
     };
-    while (written == 0 || !std::all_of(heirs_.begin(), heirs_.end(), has_all)) {
+    while (!std::all_of(heirs_.begin(), heirs_.end(), has_all)) {
         if (std::chrono::steady_clock::now() - asked > kCopy) {
             return make_error(ErrorCode::unavailable,
                               "no replica follows the primary: nothing was done to it");
