@@ -216,7 +216,7 @@ SPELLED = {
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted", "naive"])
 def test_the_last_vote_of_a_call_stands_however_its_ids_are_spelled(
-    sides: BothSides, strategy: str
+    sides: BothSides, strategy: Any
 ) -> None:
     items, users, (post, other_post), (user, other_user) = SPELLED[sides.dialect]
     if sides.dialect == "postgresql":
