@@ -78,6 +78,18 @@ def make_tables(trio: GaleraTrio, place: str, strategy: Strategy = "batched") ->
         votes.add_items([1, 2, 3])
 
 
+@contextlib.contextmanager
+def left(trio: GaleraTrio, number: int) -> Iterator[None]:
+    """The node leaves as planned, and joins again."""
+    trio.nodes[number].stop()
+    try:
+        trio.await_size(2)
+        yield
+    finally:
+        trio.nodes[number].begin()
+        trio.await_size(3)
+
+
 def live_users(node: GaleraNode, place: str) -> set[int]:
     sql = "SELECT user_id FROM vote_live WHERE item_id = 1"
     return {int(row[0]) for row in node.execute(sql, database=place)}
@@ -177,25 +189,29 @@ def test_what_one_node_acknowledged_is_waited_for_at_another(trio: GaleraTrio, p
         assert int(here.count(1, consistency="exact")) == 2
 
 
+@pytest.mark.parametrize(
+    "another_leaves",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["", "another-leaves"],
+)
 def test_a_node_of_a_url_with_several_is_not_left_while_a_call_waits_for_a_row(
-    trio: GaleraTrio, place: str
+    trio: GaleraTrio, place: str, another_leaves: bool
 ) -> None:
-    """Another node takes writes too: that says nothing about this one, whose session would be cut
-    off, and whose lock another node's transaction would break."""
+    """Another node takes writes too, and sees fewer nodes than before: that says nothing about this
+    one, whose session would be cut off, and whose lock another node's transaction would break."""
     make_tables(trio, place, "naive")
-    hosts = ",".join(f"127.0.0.1:{node.port}" for node in trio.nodes)
-    database = hotcount.Database(f"mariadb://root@{hosts}/{place}", timeout=30)
-    with hotcount.Votes(database, strategy="naive") as votes:
+    with votes_at_several(trio, place, 0, 1, 2, strategy="naive") as votes:
         votes.cast(1, 1)
         told: list[bool] = []
         voter = threading.Thread(target=lambda: told.append(votes.cast(1, 2).changed))
         with trio.nodes[0].connect(place) as session, session.cursor() as cursor:
             cursor.execute("UPDATE item SET vote_count = vote_count WHERE id = 1")
             voter.start()
-            time.sleep(2.5)
-            assert told == [], "the other node's transaction came first"
-            session.commit()
-        voter.join()
+            with left(trio, 2) if another_leaves else contextlib.nullcontext():
+                time.sleep(2.5)
+                assert told == [], "the other node's transaction came first"
+                session.commit()
+                voter.join()
         assert told == [True]
         assert int(votes.count(1, consistency="exact")) == 2
 
@@ -314,6 +330,22 @@ def test_votes_of_several_hosts_leave_a_node_that_is_gone(
     assert outcomes.refusals == []
     assert all("may or may not be applied" in doubt for doubt in outcomes.doubts)
     outcomes.check(trio, place, strategy)
+
+
+@pytest.mark.long
+def test_a_silent_node_is_left_by_sessions_that_are_older_than_another_node(
+    trio: GaleraTrio, place: str
+) -> None:
+    """The others are as many as the cluster was when the session began."""
+    make_tables(trio, place)
+    with votes_at_several(trio, place, 1, 0, 2, timeout=60) as votes:
+        with left(trio, 2):
+            votes.cast(1, 1)
+        with away(trio, 1, "silent"):
+            begun = time.monotonic()
+            assert votes.cast(1, 2).changed
+            assert time.monotonic() - begun < 30, "it waited for its deadline"
+        assert int(votes.count(1, consistency="exact")) == 2
 
 
 @pytest.mark.long

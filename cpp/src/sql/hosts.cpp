@@ -72,7 +72,7 @@ std::string host_names(const Url& url) {
 }
 
 Hosts::Hosts(std::string name, std::vector<std::string> each, HostUse use)
-    : name_(std::move(name)), each_(std::move(each)), use_(use) {}
+    : name_(std::move(name)), each_(std::move(each)), use_(use), gone_(each_.size()) {}
 
 Result<void> Hosts::find(Deadline deadline, bool waits_for_room, const Dial& dial) {
     std::vector<std::optional<Error>> refusals(each_.size());
@@ -142,8 +142,8 @@ void Hosts::found(std::size_t host) {
 
 // Many callers may wait for the same silent host: one of them asks for all.
 std::optional<bool> Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial,
-                                     bool all_write) {
-    if (!all_write && replaced(host)) return true;
+                                     std::optional<SteadyTime> dialled) {
+    if (dialled ? gone_since(host, *dialled) : replaced(host)) return true;
     const SteadyTime began = std::chrono::steady_clock::now();
     SteadyTime::rep next = next_look_.load(std::memory_order_acquire);
     const bool asks =
@@ -155,9 +155,16 @@ std::optional<bool> Hosts::any_other(std::size_t host, SteadyTime until, const D
         if (other == host || now >= until) continue;
         if (!dial(other, Deadline::at(std::min(until, now + kLook)))) continue;
         set_found(other);
+        const std::lock_guard lock(mutex_);
+        gone_[host] = std::chrono::steady_clock::now();
         return true;
     }
     return false;
+}
+
+bool Hosts::gone_since(std::size_t host, SteadyTime dialled) {
+    const std::lock_guard lock(mutex_);
+    return gone_[host] > dialled;
 }
 
 void Hosts::set_found(std::size_t host) {

@@ -57,10 +57,11 @@ class Hosts {
     /// last refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
     /// True if a host other than `host` is suitable. Dials each of them once, briefly, until `until`.
-    /// Nothing if another caller has just begun to ask: again after kAsksEvery. `all_write`: that another
-    /// was found before says nothing about this one.
+    /// Nothing if another caller has just begun to ask: again after kAsksEvery. `dialled`: of a cluster
+    /// whose nodes all take writes, when this session was dialled. That another node was found before
+    /// says nothing about this one then, unless a caller found since that this one is gone.
     std::optional<bool> any_other(std::size_t host, SteadyTime until, const Dial& dial,
-                                  bool all_write = false);
+                                  std::optional<SteadyTime> dialled = {});
     /// True if another host than `host` is known to take writes now: answers of `host` do not count.
     bool replaced(std::size_t host) const;
     static constexpr Duration kAsksEvery = std::chrono::milliseconds{20};
@@ -89,6 +90,7 @@ class Hosts {
     Error none(const std::vector<std::optional<Error>>& refusals) const;
     void found(std::size_t host);
     void set_found(std::size_t host);
+    bool gone_since(std::size_t host, SteadyTime dialled);
     void set_refusal(std::optional<Error> refusal);
 
     const std::string name_;
@@ -108,6 +110,7 @@ class Hosts {
     std::size_t of_cluster_{0};  // The host from which cluster_ is.
     std::uint64_t newest_{0};    // The newest timeline.
     std::optional<Error> refusal_{};
+    std::vector<SteadyTime> gone_;  // When a node's cluster was last found to be without it.
 };
 
 }  // namespace hotcount::sql

@@ -195,7 +195,8 @@ class MysqlConnection final : public Connection {
     Result<void> dial(Deadline deadline);
     Result<void> dial_host(std::size_t host, Deadline deadline);
     Result<void> check_node();
-    bool is_with(const std::string& node, const std::string& nodes) const;
+    bool is_with(const MysqlConnection& other) const;
+    bool answers_again(SteadyTime limit);
     void leave_host();
     void leave_if_silent();
     bool was_replaced(SteadyTime limit);
@@ -261,6 +262,8 @@ class MysqlConnection final : public Connection {
     bool in_cluster_{false};     // The server is a node of a Galera cluster.
     std::string node_;           // The node's address; only if the URL has several hosts.
     std::string nodes_;          // Addresses of all nodes that it sees.
+    std::string view_;           // The number of that membership.
+    SteadyTime dialled_{};       // When the dial of one of several hosts began.
     std::uint64_t term_{0};      // The primary's term (PrimaryWatch) at connection.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};

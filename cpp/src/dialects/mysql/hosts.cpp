@@ -68,18 +68,30 @@ SteadyTime MysqlConnection::next_look() const {
 
 // A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
 // of this one counts. All nodes of a Galera cluster take writes, and a silent one may wait for a row: it
-// is left if the others have gone on without it.
+// is left if the others have gone on without it, and it does not answer a new session either.
 bool MysqlConnection::was_replaced(SteadyTime limit) {
     const auto dial = [&](std::size_t host, Deadline until) -> Result<void> {
         MysqlConnection asked{library_, target_, false, shared_};
         HOTCOUNT_TRY(asked.dial_host(host, until));
-        if (!in_cluster_ || !asked.is_with(node_, nodes_)) return {};
+        if (!in_cluster_ || (!is_with(asked) && !answers_again(limit))) return {};
         return make_error(ErrorCode::unavailable, target_.name + ": a node of its cluster");
     };
-    const std::optional<bool> other = shared_.hosts.any_other(host_, limit, dial, in_cluster_);
+    const std::optional<bool> other = shared_.hosts.any_other(
+        host_, limit, dial, in_cluster_ ? std::optional{dialled_} : std::nullopt);
     looked_ = std::chrono::steady_clock::now();
     if (!other) looked_ -= kSilence - Hosts::kAsksEvery;
     return other.value_or(false);
+}
+
+// Whether the node of this session is with its cluster, as it says to a new session.
+bool MysqlConnection::answers_again(SteadyTime limit) {
+    MysqlConnection again{library_, target_, false, shared_};
+    const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
+    if (!again.dial_host(host_, Deadline::at(std::min(limit, until)))) return false;
+    node_ = std::move(again.node_);
+    nodes_ = std::move(again.nodes_);
+    view_ = std::move(again.view_);
+    return true;
 }
 
 // A commit was answered. What a primary has committed after its replica was promoted is lost with it.
@@ -103,10 +115,12 @@ Result<void> MysqlConnection::committed() {
 // product is compared.
 Result<void> MysqlConnection::dial_host(std::size_t host, Deadline deadline) {
     host_ = host;
-    const SteadyTime began = std::chrono::steady_clock::now();
+    dialled_ = std::chrono::steady_clock::now();
     auto connected = dial(deadline);
     if (connected) connected = shared_.hosts.check_cluster(host, product_);
-    if (connected) connected = shared_.hosts.takes(host, reads_only_, began);
+    // A node of Galera is not replaced by another that was found meanwhile.
+    const SteadyTime since = in_cluster_ ? SteadyTime::max() : dialled_;
+    if (connected) connected = shared_.hosts.takes(host, reads_only_, since);
     if (connected && in_cluster_) connected = check_node();
     if (connected) connected = set_up();
     if (!connected) drop();
@@ -121,6 +135,7 @@ Result<void> MysqlConnection::check_node() {
         is_ready = row.integer(0) != 0;
         node_ = row.text(1);
         nodes_ = row.text(2);
+        view_ = row.text(3);
         return {};
     };
     HOTCOUNT_TRY(run_prepared(kReady, {}, &see));
@@ -129,12 +144,11 @@ Result<void> MysqlConnection::check_node() {
     return refused(MysqlStage::connecting, kNotReady, "08S01", "WSREP: wsrep_ready is OFF");
 }
 
-// Whether the cluster of this node still has the other one. Nodes whose addresses are all the same, such
-// as AUTO, are counted instead: `nodes` are those that the other one saw.
-bool MysqlConnection::is_with(const std::string& node, const std::string& nodes) const {
-    if (times(node, nodes) == 1) return times(node, nodes_) > 0;
-    return std::count(nodes_.begin(), nodes_.end(), ',') >=
-           std::count(nodes.begin(), nodes.end(), ',');
+// Whether the other node's cluster still has this one. Of nodes whose addresses are all the same, such as
+// AUTO, only a membership that is unchanged tells that.
+bool MysqlConnection::is_with(const MysqlConnection& other) const {
+    if (times(node_, nodes_) == 1) return times(node_, other.nodes_) > 0;
+    return view_ == other.view_;
 }
 
 // A session of another server cannot commit here any more: changes that were not replicated are lost.

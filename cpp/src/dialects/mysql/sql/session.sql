@@ -57,8 +57,9 @@ LIMIT 1
 
 -- name: is_ready
 -- Whether a node of Galera is in its cluster's primary component and has joined it, its address in
--- the cluster, and the addresses of all nodes that it sees, separated by commas. A node that is not
--- ready answers questions about itself, and refuses every statement on a table.
+-- the cluster, the addresses of all nodes that it sees, separated by commas, and the number of that
+-- membership. A node that is not ready answers questions about itself, and refuses every statement
+-- on a table.
 SELECT
     0 /*M! + MAX(VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON') */,
     /*M! SUBSTRING_INDEX(
@@ -68,10 +69,14 @@ SELECT
             1 + MAX(IF(VARIABLE_NAME = 'WSREP_LOCAL_INDEX', CAST(VARIABLE_VALUE AS SIGNED), 0))),
         ',',
         -1), */
-    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')) */
-    /*!80000 '', '' */
+    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')), */
+    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_CLUSTER_CONF_ID', VARIABLE_VALUE, '')) */
+    /*!80000 '', '', '' */
 /*M! FROM information_schema.GLOBAL_STATUS
-WHERE VARIABLE_NAME IN ('WSREP_READY', 'WSREP_INCOMING_ADDRESSES', 'WSREP_LOCAL_INDEX') */
+WHERE
+    VARIABLE_NAME IN (
+        'WSREP_READY', 'WSREP_INCOMING_ADDRESSES', 'WSREP_LOCAL_INDEX', 'WSREP_CLUSTER_CONF_ID'
+    ) */
 
 -- name: has_session
 -- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
