@@ -1,30 +1,36 @@
 """The waiters of a limiter's key: a queue, first come first served, of one object in one process.
 
 The head of the queue asks the store and the other waiters sleep, so any number of waiters costs the
-store as much as one. Each object, process and loop has a queue of its own; between queues the first
-request is served first. Threads and tasks run the same function, acquire_soon().
+store as much as one. If the store fails two heads in a row, the other waiters get that error and
+do not ask. Each object, process and loop has a queue of its own; between queues the first request is
+served first. Threads and tasks run the same function, acquire_soon().
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 from weakref import WeakKeyDictionary
 
 from hotcount._limit import Patience
-from hotcount.errors import HotcountError
+from hotcount.errors import ConfigError, HotcountError, OutcomeUnknownError, UnavailableError
 
 if TYPE_CHECKING:
     from hotcount.results import Decision
 
-# Why a waiter is woken: it is the head now, or the queue was dissolved and it asks the store
-# itself.
-HEAD, ALONE = "head", "alone"
+# Why a waiter is woken: it is the head now, or the error with which the store failed two heads.
+HEAD = "head"
+Woken = Union[str, HotcountError, None]
+# After so many failures in a row all waiters fail. For so many seconds after that, callers that
+# come form a queue at once, and its head asks for them.
+_MOST_FAILURES = 2
+_REMEMBERS_FAILURES = 1.0
 
 
 class Line:
@@ -37,6 +43,10 @@ class Line:
         self._due = 0.0
         # A hit that was admitted ahead, and the monotonic time from which it may be used.
         self._ahead: tuple[Decision, float] | None = None
+        # Of heads in a row; the one that is everyone's, and until when it is remembered.
+        self._failures = 0
+        self._failure: HotcountError | None = None
+        self._failed_until = 0.0
 
     def note(self, refusal: Decision) -> None:
         """Keeps the refusal that the head got before it sleeps."""
@@ -45,6 +55,8 @@ class Line:
 
     def refusal(self) -> Decision | None:
         """The decision for a waiter that times out before its turn; None: no refusal is known."""
+        if self._failure is not None:
+            raise _not_sent(self._failure)
         left = self._due - time.monotonic()
         if self._refusal is None or left <= 0:
             return self._refusal
@@ -88,23 +100,41 @@ class Line:
     def leave(self, waiter: Any) -> None:
         """Removes a waiter that was served, gave up or was cancelled; wakes a new head."""
         with self._lines.lock:
-            if waiter not in self._waiters:  # The queue was dissolved.
+            if waiter not in self._waiters:  # The store has failed it.
                 return
             was_head = next(iter(self._waiters)) is waiter
             del self._waiters[waiter]
             if not self._waiters:
-                self._lines.end(self._name, self._ahead[1] if self._ahead else 0.0)
+                ahead = self._ahead[1] if self._ahead else 0.0
+                self._lines.end(self._name, max(ahead, self._failed_until))
             elif was_head:
                 next(iter(self._waiters)).wake(HEAD)
 
-    def dissolve(self) -> None:
-        """After an error of the head's hit all other waiters ask the store themselves, so that each
-        gets the error within one timeout of the store, and not one after another."""
+    async def asked(self, ask: Callable[[], Awaitable[Decision]]) -> Decision:
+        """The answer to the head. One failure may be the head's alone; after the second in a row
+        the others fail too, and send nothing. A store that is away thus costs each of them two
+        timeouts, and one that is late is not asked by all of them at once."""
+        try:
+            decision = await ask()
+        except ConfigError:  # Of the head's own arguments.
+            raise
+        except HotcountError as error:
+            self._fail(error)
+            raise
+        self._failures, self._failure, self._failed_until = 0, None, 0.0
+        return decision
+
+    def _fail(self, error: HotcountError) -> None:
         with self._lines.lock:
-            self._lines.by_name.pop(self._name, None)
-            waiters, self._waiters = self._waiters, OrderedDict()
-            for waiter in waiters:
-                waiter.wake(ALONE)
+            self._failures += 1
+            if self._failures < _MOST_FAILURES:
+                return
+            self._failure, self._refusal = error, None
+            self._failed_until = time.monotonic() + _REMEMBERS_FAILURES
+            head, *others = self._waiters
+            self._waiters = OrderedDict({head: None})
+            for waiter in others:
+                waiter.wake(error)
 
 
 class Lines:
@@ -114,8 +144,8 @@ class Lines:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.by_name: dict[Hashable, Line] = {}
-        # Queues without waiters that keep the hit of a cancelled waiter for the next one: the time
-        # from which it may be used.
+        # Queues without waiters that keep the hit of a cancelled waiter for the next one, or that
+        # remember a failure of the store, and until when.
         self._keeping: dict[Hashable, float] = {}
 
     @staticmethod
@@ -140,7 +170,7 @@ class Lines:
             return line, line.join(waiter)
 
     def end(self, name: Hashable, until: float) -> None:
-        """The last waiter has left. until: the time of its kept hit. The caller holds the lock."""
+        """The last waiter has left. until: when the queue ends. The caller holds the lock."""
         now = time.monotonic()
         if until > now:
             self._keeping[name] = until
@@ -161,7 +191,16 @@ def _after(decision: Decision, left: float = 0.0) -> Decision:
     return dataclasses.replace(decision, retry_after=left, reset_after=reset_after)
 
 
-# Not an attribute of the objects: an object whose __init__ has not run would lack it.
+def _not_sent(failure: HotcountError) -> HotcountError:
+    """The error of one whose hit was not sent, because the store failed the heads before it."""
+    is_unknown = isinstance(failure, OutcomeUnknownError)
+    told = UnavailableError() if is_unknown else copy.copy(failure)
+    told.__dict__.update(failure.__dict__)
+    told.args = (f"not sent: hits before it in its queue failed, the last one with: {failure}",)
+    return told
+
+
+# No attribute of the objects: one whose __init__ never ran would lack it.
 _of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
 
 
@@ -171,13 +210,13 @@ class SleepingThread:
     def __init__(self) -> None:
         self._woken = threading.Lock()
         self._woken.acquire()
-        self._why: str | None = None
+        self._why: Woken = None
 
-    def wake(self, why: str) -> None:
+    def wake(self, why: Woken) -> None:
         self._why = why
         self._woken.release()
 
-    async def sleep(self, seconds: float | None) -> str | None:
+    async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""
         longest = threading.TIMEOUT_MAX
         self._woken.acquire(timeout=longest if seconds is None else min(seconds, longest))
@@ -195,15 +234,15 @@ class SleepingTask:
         self._loop = _running_loop()
         self._woken = self._loop.create_future()
 
-    def wake(self, why: str | None) -> None:
+    def wake(self, why: Woken) -> None:
         if not self._woken.done():
             self._woken.set_result(why)
 
-    async def sleep(self, seconds: float | None) -> str | None:
+    async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""
         timer = None if seconds is None else self._loop.call_later(seconds, self.wake, None)
         try:
-            why: str | None = await self._woken
+            why: Woken = await self._woken
             return why
         finally:
             if timer is not None:
@@ -268,35 +307,31 @@ async def acquire_soon(
     caller has made already.
     """
     lines = Lines.of(owner)
-    while True:
-        decision, first = first, None
-        line = lines.by_name.get(name)
-        if decision is None:
-            if line is None or not line.takes(cost):
-                decision = await ask()
-                if patience.pause(decision) is None:
-                    return decision
-            elif line.is_in_vain(patience):
-                return line.refusal() or await ask()
-        waiter = make_waiter()
-        line, is_head = lines.join(name, waiter, decision)
-        try:
-            if decision is not None and decision.allowed and not is_head:
-                await waiter.pause(decision.retry_after or 0.0)
-                return _after(decision)
-            why = HEAD if is_head else await waiter.sleep(patience.left())
-            if why is None:
-                return line.refusal() or await ask()
-            if why == ALONE:
-                continue
-            if not is_head or decision is None:
-                decision = line.taken(cost, patience) or await ask()
-            while (pause := line.pause(patience, decision)) is not None:
-                await waiter.pause(pause)
-                decision = line.taken(cost, patience) or await ask()
-            return decision
-        except HotcountError:
-            line.dissolve()
-            raise
-        finally:
-            line.leave(waiter)
+    decision = first
+    line = lines.by_name.get(name)
+    if decision is None:
+        if line is None or not line.takes(cost):
+            decision = await ask()
+            if patience.pause(decision) is None:
+                return decision
+        elif line.is_in_vain(patience):
+            return line.refusal() or await ask()
+    waiter = make_waiter()
+    line, is_head = lines.join(name, waiter, decision)
+    try:
+        if decision is not None and decision.allowed and not is_head:
+            await waiter.pause(decision.retry_after or 0.0)
+            return _after(decision)
+        why = HEAD if is_head else await waiter.sleep(patience.left())
+        if why is None:
+            return line.refusal() or await ask()
+        if isinstance(why, HotcountError):
+            raise _not_sent(why)
+        if not is_head or decision is None:
+            decision = line.taken(cost, patience) or await line.asked(ask)
+        while (pause := line.pause(patience, decision)) is not None:
+            await waiter.pause(pause)
+            decision = line.taken(cost, patience) or await line.asked(ask)
+        return decision
+    finally:
+        line.leave(waiter)

@@ -485,8 +485,8 @@ class Limiter(Lifetime, Reserving, LimiterBase):
                 of the head before it, would come later, or where cost is above the limit.
 
         Raises:
-            HotcountError: As hit, each of which has the store's timeout. If the store fails the
-                head, all waiters ask for themselves.
+            HotcountError: As hit, each of which has the store's timeout. If the store fails two
+                heads in a row, all waiters get the error: "not sent", and nothing was taken.
 
         Example:
             >>> import hotcount

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -225,7 +226,7 @@ def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-async def test_a_store_that_fails_the_head_fails_all(
+async def test_a_store_that_is_away_fails_two_heads_and_all_who_wait(
     own_redis: RedisServer, is_awaited: bool
 ) -> None:
     many = 60
@@ -242,15 +243,79 @@ async def test_a_store_that_fails_the_head_fails_all(
 
     tasks = [asyncio.create_task(acquire()) for _ in range(many)]
     await queued(awaited if is_awaited else limiter, many)
-    own_redis.kill()
-    # One after another it would be 0.3 s for each.
+    own_redis.send_signal(signal.SIGSTOP)
     done, _ = await asyncio.wait(tasks, timeout=10)
+    own_redis.send_signal(signal.SIGCONT)
     assert len(done) == many
-    assert {type(task.exception()) for task in done} <= {
-        hotcount.UnavailableError,
-        hotcount.DeadlineError,
-        hotcount.OutcomeUnknownError,
-    }
+    errors = [task.exception() for task in done]
+    unsent = [one for one in errors if str(one).startswith("not sent: ")]
+    assert len(unsent) == many - 2, errors
+    # Of its own hit each knows that nothing was taken, whatever became of the heads' hits.
+    for one in unsent:
+        assert isinstance(one, (hotcount.UnavailableError, hotcount.DeadlineError))
+        assert one.timeout == 0.3
+
+
+class Failing(aio.Limiter):
+    """Fails its hits with these errors, one after another."""
+
+    def __init__(self, store: AnyStore, rate: str) -> None:
+        super().__init__(store, rate)
+        self.asked = 0
+        self.errors: list[type[hotcount.HotcountError]] = []
+
+    async def hit(self, *args: Any, **options: Any) -> hotcount.Decision:
+        self.asked += 1
+        if self.errors:
+            await asyncio.sleep(0)
+            raise self.errors.pop()("of this hit")
+        return await super().hit(*args, **options)
+
+
+async def gathered(limiter: Failing, many: int) -> list[str]:
+    """What becomes of so many waiters when they come together: the error, or nothing."""
+    tasks = [limiter.acquire("k") for _ in range(many)]
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    return [f"{one!r}" if isinstance(one, Exception) else "" for one in ended]
+
+
+@pytest.mark.parametrize(
+    ("errors", "failed"),
+    [
+        ([hotcount.OutcomeUnknownError], 1),
+        ([hotcount.DeadlineError], 1),
+        ([hotcount.ConfigError] * 3, 3),  # Of the heads' own arguments.
+    ],
+)
+async def test_an_error_is_the_heads_alone(
+    limit_store: AnyStore, errors: list[type[hotcount.HotcountError]], failed: int
+) -> None:
+    limiter = Failing(limit_store, "50/second")
+    await limiter.block("k", 0.1)
+    waiting_first = asyncio.create_task(limiter.acquire("k", timeout=60))
+    await queued(limiter, 1)
+    limiter.errors += errors
+    ended = await gathered(limiter, 9)
+    outcomes = await asyncio.gather(waiting_first, return_exceptions=True)
+    ended.append(f"{outcomes[0]!r}" if isinstance(outcomes[0], Exception) else "")
+    assert [one for one in ended if one] == [f"{errors[0].__name__}('of this hit')"] * failed
+
+
+async def test_waiters_that_come_again_after_a_failure_are_a_queue(limit_store: AnyStore) -> None:
+    limiter = Failing(limit_store, "50/second")
+    await limiter.block("k", 0.1)
+    first = asyncio.create_task(limiter.acquire("k"))
+    await queued(limiter, 1)
+    limiter.errors += [hotcount.OutcomeUnknownError] * 4
+    before = limiter.asked
+    for asked in (1, 2, 3):  # Of the first wave two: its head is `first`.
+        ended = await gathered(limiter, 20)
+        assert sum("not sent" in one for one in ended) == 19, ended
+        assert sum("Unavailable" in one for one in ended) == 19, ended
+        assert limiter.asked == before + asked + 1
+    assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], Exception)
+    assert await gathered(limiter, 20) == [""] * 20
+    assert len(Lines.of(limiter).by_name) == 0
 
 
 def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:

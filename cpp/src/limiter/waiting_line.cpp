@@ -14,15 +14,14 @@
 namespace hotcount {
 namespace {
 
-struct Waiter {
-    enum class Why : std::uint8_t { asleep, head, alone };
-    std::condition_variable woken{};
-    Why why{Why::asleep};
+// After so many failures in a row the store fails all who wait.
+constexpr int kMostFailures = 2;
+constexpr Duration kRemembersFailures = std::chrono::seconds{1};
 
-    void wake(Why reason) {
-        why = reason;
-        woken.notify_one();
-    }
+struct Waiter {
+    std::condition_variable woken{};
+    bool is_head{false};
+    std::optional<Error> failure{};  // With which the store failed the heads before it.
 };
 
 // A decision when `left` of its retry_after is left.
@@ -33,12 +32,22 @@ Decision after(Decision decision, Duration left) {
     return decision;
 }
 
+// The error of one whose hit was not sent, because the store failed the heads before it.
+Error not_sent(Error failure) {
+    if (!nothing_applied(failure.code)) failure.code = ErrorCode::unavailable;
+    failure.message =
+        "not sent: hits before it in its queue failed, the last one with: " + failure.message;
+    return failure;
+}
+
 struct Line {
     std::list<Waiter*> waiters{};
     std::optional<Decision> refusal{};
     std::optional<Decision> ahead{};  // A hit that was admitted ahead, to be used when it is due.
     SteadyTime due{};                 // Of the refusal or of that hit.
-    bool dissolved{false};
+    int failures{0};                  // Of heads in a row.
+    std::optional<Error> failure{};   // The one that is everyone's, until a head is answered.
+    SteadyTime failed_until{};
 
     Duration left() const { return due - std::chrono::steady_clock::now(); }
     void expect(std::optional<Decision>& what, const Decision& decision) {
@@ -63,29 +72,22 @@ class Lines {
     }
 
     Result<Decision> wait(const Name& name, const Waiting& waiting) {
-        while (true) {
-            std::optional<Decision> decision;
-            if (auto known = answer_at_once(name, waiting)) return *known;
-            if (!is_joined(name, waiting.cost)) {
-                HOTCOUNT_TRY_ASSIGN(decision, waiting.ask());
-                if (!waiting.pause(*decision, false)) return std::move(*decision);
-            }
-            Place place(*this, name, waiting, decision);
-            if (place.was_first()) return lead(place, waiting, std::move(decision));
-            if (decision && decision->allowed) {
-                sleep_or_interrupt(*decision->retry_after);
-                return after(*decision, Duration{0});
-            }
-            switch (place.sleep()) {
-                case Waiter::Why::alone:
-                    continue;
-                case Waiter::Why::asleep:  // Its time has passed.
-                    if (auto told = place.refusal()) return *told;
-                    return waiting.ask();
-                case Waiter::Why::head:
-                    return lead(place, waiting, std::nullopt);
-            }
+        std::optional<Decision> decision;
+        if (auto known = answer_at_once(name, waiting)) return *known;
+        if (!is_joined(name, waiting.cost)) {
+            HOTCOUNT_TRY_ASSIGN(decision, waiting.ask());
+            if (!waiting.pause(*decision, false)) return std::move(*decision);
         }
+        Place place(*this, name, waiting, decision);
+        if (place.was_first()) return lead(place, waiting, std::move(decision));
+        if (decision && decision->allowed) {
+            sleep_or_interrupt(*decision->retry_after);
+            return after(*decision, Duration{0});
+        }
+        if (place.sleep()) return lead(place, waiting, std::nullopt);
+        if (auto failed = place.failure()) return std::move(*failed);
+        if (auto told = place.refusal()) return *told;
+        return waiting.ask();
     }
 
     std::size_t size(const Name& name) {
@@ -115,19 +117,21 @@ class Lines {
         Place& operator=(const Place&) = delete;
         ~Place() {
             const std::lock_guard lock(lines_.mutex_);
-            if (line_->dissolved) return;
+            if (waiter_.failure) return;
             const bool was_head = line_->waiters.front() == &waiter_;
             line_->waiters.erase(at_);
             if (line_->waiters.empty()) {
                 lines_.forget_empty();
             } else if (was_head) {
-                line_->waiters.front()->wake(Waiter::Why::head);
+                line_->waiters.front()->is_head = true;
+                line_->waiters.front()->woken.notify_one();
             }
         }
 
-        Waiter::Why sleep() {
+        /// Whether it is the head now. Otherwise its time has passed, or the store has failed it.
+        bool sleep() {
             std::unique_lock lock(lines_.mutex_);
-            const auto woken = [this] { return waiter_.why != Waiter::Why::asleep; };
+            const auto woken = [this] { return waiter_.is_head || waiter_.failure; };
             // A deadline that is never reached would be no deadline, and not be interrupted.
             const auto until = [this] {
                 return waiting_.ends ? Deadline::at(*waiting_.ends)
@@ -136,7 +140,7 @@ class Lines {
             while (!wait_or_interrupt(waiter_.woken, lock, until(), woken) && !waiting_.ends &&
                    !interrupted()) {
             }
-            return waiter_.why;
+            return waiter_.is_head;
         }
         /// It led the line from the start.
         bool was_first() const { return first_; }
@@ -160,13 +164,31 @@ class Lines {
             if (left > Duration{0} && waiting_.ends && line_->due > *waiting_.ends) return {};
             return after(*std::exchange(line_->ahead, std::nullopt), left);
         }
-        void dissolve() {
+        void answered() {
             const std::lock_guard lock(lines_.mutex_);
-            line_->dissolved = true;
-            lines_.lines_.erase(name_);
-            for (Waiter* const each : line_->waiters) {
-                if (each != &waiter_) each->wake(Waiter::Why::alone);
+            line_->failures = 0;
+            line_->failure.reset();
+            line_->failed_until = {};
+        }
+        void fail(const Error& error) {
+            // Of the head's own arguments, or of its interrupt.
+            if (error.code == ErrorCode::config || interrupted()) return;
+            const std::lock_guard lock(lines_.mutex_);
+            if (++line_->failures < kMostFailures) return;
+            line_->failure = not_sent(error);
+            line_->refusal.reset();
+            line_->failed_until = std::chrono::steady_clock::now() + kRemembersFailures;
+            auto& waiters = line_->waiters;
+            for (auto each = std::next(waiters.begin()); each != waiters.end();) {
+                (*each)->failure = line_->failure;
+                (*each)->woken.notify_one();
+                each = waiters.erase(each);
             }
+        }
+        /// That of a waiter which is not the head.
+        std::optional<Error> failure() const {
+            const std::lock_guard lock(lines_.mutex_);
+            return waiter_.failure ? waiter_.failure : line_->failure;
         }
 
       private:
@@ -186,9 +208,10 @@ class Lines {
             if (!decision) {
                 auto asked = waiting.ask();
                 if (!asked) {
-                    place.dissolve();
+                    place.fail(asked.error());
                     return asked;
                 }
+                place.answered();
                 decision = std::move(*asked);
             }
             const auto pause = place.pause(*decision);
@@ -206,9 +229,10 @@ class Lines {
     }
 
     // Require the mutex. A line without waiters is kept until the hit that it holds is due: used
-    // later, it would be one too many.
+    // later, it would be one too many. One that the store has failed is kept for a while.
     static bool is_over(const Line& line) {
-        return line.waiters.empty() && (!line.ahead || line.left() <= Duration{0});
+        return line.waiters.empty() && (!line.ahead || line.left() <= Duration{0}) &&
+               line.failed_until <= std::chrono::steady_clock::now();
     }
     std::shared_ptr<Line> find(const Name& name) const {
         const auto line = lines_.find(name);

@@ -27,7 +27,10 @@ class WaitingLineTest : public ::testing::Test {
         Waiting made;
         made.ask = [this, number]() -> Result<Decision> {
             ++asks_;
-            if (fails_) return make_error(ErrorCode::unavailable, "away");
+            if (failures_ > 0) {
+                --failures_;
+                return make_error(failure_, "away");
+            }
             Decision decision = refusal();
             decision.allowed = open_;
             if (decision.allowed) {
@@ -56,7 +59,8 @@ class WaitingLineTest : public ::testing::Test {
 
     std::atomic<int> asks_{0};
     std::atomic<bool> open_{false};
-    std::atomic<bool> fails_{false};
+    std::atomic<int> failures_{0};
+    ErrorCode failure_{ErrorCode::outcome_unknown};
     std::mutex mutex_;
     std::vector<int> served_;
     std::vector<Result<Decision>> outcomes_;
@@ -82,14 +86,47 @@ TEST_F(WaitingLineTest, TheHeadAloneAsksAndAllAreServedInTheirOrder) {
     EXPECT_EQ(waiters_in_line(this, "k"), 0U);
 }
 
-TEST_F(WaitingLineTest, AFailureOfTheHeadIsEveryonesAtOnce) {
+TEST_F(WaitingLineTest, TheSecondFailureInARowIsEveryonesWhoseHitsWereNotSent) {
     std::vector<std::thread> threads;
     threads.reserve(5);
     for (int number = 0; number < 5; ++number) threads.push_back(start(waiting()));
-    fails_ = true;
+    failures_ = 5;
     for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(failures_, 3) << "two asked";
+    int unsent = 0;
     for (const auto& outcome : outcomes_) {
+        if (failed_with(outcome, ErrorCode::outcome_unknown)) continue;
         EXPECT_TRUE(failed_with(outcome, ErrorCode::unavailable));
+        EXPECT_TRUE(outcome.error().message.starts_with("not sent: ")) << outcome.error().message;
+        ++unsent;
+    }
+    EXPECT_EQ(unsent, 3);
+    // Those that come again are a queue: the first asks, and nobody for itself.
+    EXPECT_TRUE(failed_with(wait_in_line(this, "k", waiting()), ErrorCode::outcome_unknown));
+    EXPECT_EQ(failures_, 2);
+    Waiting late = waiting();
+    late.ends = std::chrono::steady_clock::now();
+    failures_ = 0;
+    open_ = true;
+    EXPECT_TRUE(wait_in_line(this, "k", late)->allowed) << "no refusal is remembered";
+}
+
+// How many of these failures, one after another, are the heads' own.
+TEST_F(WaitingLineTest, OneFailureOfTheStoreAndErrorsOfArgumentsAreTheHeadsAlone) {
+    for (const auto& [code, failures] :
+         {std::pair{ErrorCode::deadline, 1}, std::pair{ErrorCode::config, 3}}) {
+        std::vector<std::thread> threads;
+        threads.reserve(5);
+        for (int number = 0; number < 5; ++number) threads.push_back(start(waiting()));
+        failure_ = code;
+        open_ = true;
+        failures_ = failures;
+        for (std::thread& thread : threads) thread.join();
+        int failed = 0;
+        for (const auto& outcome : outcomes_) failed += outcome ? 0 : 1;
+        EXPECT_EQ(failed, failures_ == 0 ? failures : -1);
+        outcomes_.clear();
+        open_ = false;
     }
 }
 
