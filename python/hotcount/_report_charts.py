@@ -168,7 +168,7 @@ def tall(chart: Chart, rows: int, each: int = 26) -> Chart:
     return chart
 
 
-# What a server pays for a write: of a row, the axis, and how the text names it.
+# A server's costs of a write: the attribute of a row, the axis, and the name in the text.
 PAID = (
     ("log_bytes", "bytes of log for each write"),
     ("commits", "commits for each write"),
@@ -368,7 +368,7 @@ def _latencies(all_rows: Sequence[Row]) -> Chart:
 
 
 def _freshness(all_rows: Sequence[Row]) -> Chart:
-    """What a strategy pays to be fresh, and to be fast."""
+    """The staleness of each strategy against its throughput."""
     figure = go.Figure()
     rows = [row for row in all_rows if is_known(row)]
     # A logarithmic axis has no 0: what was never stale is drawn at its left end.

@@ -48,7 +48,7 @@ def spread(
 
 
 def ratio_of(row: Row) -> str:
-    # As in the terminal: of so few rounds as have no interval, nobody can show a difference.
+    # As in the terminal: too few rounds for an interval cannot show a difference.
     noise = row.ratio is not None and row.difference is False and row.interval
     return f"{spread(row.ratio)}{' ~' if noise else ''}"
 

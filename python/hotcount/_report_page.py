@@ -119,7 +119,7 @@ def _places(places: Iterable[str]) -> str:
 
 
 def _brackets(part: Part) -> str:
-    """What the three numbers are that stand together in the table."""
+    """The meaning of the three numbers in a cell of the table."""
     has_three = part.rate_per_s is None or any(row.ratio for row in part.rows)
     if not has_three or all(row.rounds == 1 for row in part.rows):
         return ""

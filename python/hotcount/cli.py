@@ -395,7 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # Here rather than at exit, where a reader that left would be a failure.
         return code
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Stdout is closed unflushed, or Python complains.
+        # The reader of the output has closed it. Stdout is closed unflushed, or Python complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     except hotcount.ConfigError as error:

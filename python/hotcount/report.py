@@ -250,7 +250,7 @@ def _faults(text: str) -> tuple[Fault, ...]:
 
 
 def read(folder: str | Path) -> Measured:
-    """What the folder of a run, comparison, search, sweep or scale holds.
+    """Reads the folder of a run, comparison, search, sweep or scale.
 
     ConfigError names a folder that holds none of them.
     """

@@ -70,7 +70,7 @@ def install(app: Starlette, *, headers: Headers = "both") -> None:
     for refusal in (RateLimitExceeded, LimitExceeded):
         app.add_exception_handler(refusal, limit_exceeded_handler)
     # Around all of the stack: Starlette's own middleware, which is outside of those that
-    # add_middleware() adds, writes the response of an error that nobody handles.
+    # add_middleware() adds, writes the response of an unhandled error.
     build = app.build_middleware_stack
 
     def build_with_limits() -> ASGIApp:

@@ -1,5 +1,5 @@
-// What brings from a cache to SQL what waits there: counts (strategy cached) or votes
-// (write_behind). Votes::sync_worker() makes one.
+// A worker that saves the counts (strategy cached) or the votes (write_behind) of a cache to SQL.
+// Votes::sync_worker() makes one.
 #pragma once
 
 #include <cstdint>
@@ -9,37 +9,37 @@
 
 namespace hotcount {
 
-/// What one round of a worker did, in items; with write_behind in votes.
+/// The work of one round of a worker, in items; with write_behind in votes.
 struct SyncRound {
-    std::int64_t scanned;     ///< Counts, or votes, found in the cache.
-    std::int64_t filled;      ///< Given what SQL knew, or a new fencing number.
+    std::int64_t scanned;     ///< Counts (or votes) found in the cache.
+    std::int64_t filled;      ///< Counts set from SQL, or given a new fencing number.
     std::int64_t saved;       ///< Written to item.vote_count, or to the vote table.
-    std::int64_t deleted;     ///< Saved, past retention, and taken out of the cache.
+    std::int64_t deleted;     ///< Taken out of the cache: saved, and past retention.
     std::int64_t recounted;   ///< Summed again from the votes: a count was lost or in doubt.
-    std::int64_t unsettled;   ///< Not saved as found: for the next round.
-    std::int64_t at_risk;     ///< Votes in those, which only the cache has.
-    std::int64_t refused{0};  ///< write_behind: votes that SQL refuses for good, set aside.
+    std::int64_t unsettled;   ///< Left for the next round, because not saved as found.
+    std::int64_t at_risk;     ///< Votes in unsettled counts, which only the cache has.
+    std::int64_t refused{0};  ///< write_behind: votes set aside, because SQL refuses them for good.
 };
 
-/// Brings the counts, or the votes, of a cache to SQL. Any number may run at once, in threads and
-/// processes: each step is fenced, so one that dies or stalls between any two of them loses nothing
-/// and overwrites nothing. Thread-safe; a round is one caller's at a time.
+/// Saves the counts, or the votes, of a cache to SQL. Any number of workers may run at once, in
+/// threads and processes: each step is fenced, so a worker that dies or stalls between two steps
+/// loses nothing and overwrites nothing. Thread-safe; only one caller runs a round at a time.
 class SyncWorker {
   public:
     virtual ~SyncWorker() = default;
 
-    /// Looks at every count in the cache once, or writes the votes that wait there. timeout: for
-    /// the whole round; none: 60 seconds.
+    /// Reads every count in the cache once, or writes the votes that wait there. timeout: for the
+    /// whole round; none: 60 seconds.
     virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
-    /// Rounds until stop(pause) says true; stop waits for as long as it is told and may return
-    /// earlier. A round that failed because a server is away is tried again.
+    /// Runs rounds until stop(pause) returns true; stop waits for `pause` and may return earlier. A
+    /// round that failed because a server is unreachable is tried again.
     virtual Result<void> run(const std::function<bool(Duration)>& stop) = 0;
 
     struct Stats {
-        std::uint64_t rounds;    ///< That ended well.
-        std::uint64_t failed;    ///< That did not.
-        SyncRound total;         ///< Sums over all rounds; the last two of the latest round.
-        std::string last_error;  ///< Of the last round that failed.
+        std::uint64_t rounds;    ///< Successful rounds.
+        std::uint64_t failed;    ///< Failed rounds.
+        SyncRound total;         ///< Sums over all rounds; unsettled and at_risk: the latest round.
+        std::string last_error;  ///< The error of the last failed round.
         void fail(const Error& error) {
             ++failed;
             last_error = error.message;
