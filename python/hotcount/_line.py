@@ -2,8 +2,8 @@
 
 The head of the queue asks the store and the other waiters sleep, so any number of waiters costs the
 store as much as one. If the store fails two heads in a row, the other waiters get that error and
-do not ask. Each object, process and loop has a queue of its own; between queues the first request is
-served first. Threads and tasks run the same function, acquire_soon().
+do not ask. Each object, process and loop has a queue of its own; between queues the first request
+is served first. Threads and tasks run the same function, acquire_soon().
 """
 
 from __future__ import annotations
