@@ -88,6 +88,15 @@ def test_slots_move_in_a_cluster_and_no_call_fails() -> None:
     assert recovery["failed"] == recovery["unknown"] == recovery["may_lose"] == 0
 
 
+def test_a_primary_that_was_written_nothing_is_not_without_a_replica() -> None:
+    _, document = run_json(
+        *["run", "-s", "redis", "--managed", "redis-cluster", "--fault", "1ms:redis.reshard=1"],
+        *["-d", "1s", "--mix", "vote=0,unvote=0,read=100", *PATIENT, *SMALL],
+        timeout=110,
+    )
+    assert [each["fault"] for each in document["result"]["recoveries"]] == ["redis.reshard"]
+
+
 @pytest.mark.parametrize("fault", ["db.kill9+500ms", "db.failover", "db.cut+1s", "db.pause+2s"])
 def test_the_standby_of_a_pair_has_every_acknowledged_vote(fault: str) -> None:
     # Of two equal casts whose COMMIT was lost, the row does not tell which one changed it.
