@@ -80,10 +80,10 @@ def hosts(url: str) -> list[Finding]:
                 silent.append(name)
         elif not refuses_writes(settings):
             alone.append(name)
-    return [judge_hosts(alone, nodes, silent, len(names))]
+    return [check_hosts(alone, nodes, silent, len(names))]
 
 
-def judge_hosts(alone: list[str], nodes: dict[str, int], silent: list[str], count: int) -> Finding:
+def check_hosts(alone: list[str], nodes: dict[str, int], silent: list[str], count: int) -> Finding:
     """alone: hosts that take writes and are no nodes of a cluster."""
     split = "votes at one are not at the other"
     if alone and nodes:

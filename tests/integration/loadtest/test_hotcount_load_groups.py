@@ -22,11 +22,9 @@ LATEST_S = 5
 def faulted(
     group: str, strategy: str, fault: str, *options: str, duration: str = "6s"
 ) -> dict[str, Any]:
-    # A lost -1 leaves a count too high, as an add that counted twice does.
-    adds = ("--mix", "vote=85,unvote=0,read=15") if strategy == "redis" else ()
     code, document = run_json(
         *["run", "-s", strategy, "--managed", group, "--fault", f"1s:{fault}"],
-        *["-d", duration, *PATIENT, *SMALL, *adds, *options],
+        *["-d", duration, *PATIENT, *SMALL, *options],
         timeout=110,
     )
     # Passed; or this machine was too busy, and what is there was measured all the same.
