@@ -103,7 +103,7 @@ class Lines {
         /// `decision`: the answer to its own hit.
         Place(Lines& lines, const Name& name, const Waiting& waiting,
               const std::optional<Decision>& decision)
-            : lines_(lines), name_(name), waiting_(waiting) {
+            : lines_(lines), waiting_(waiting) {
             const std::lock_guard lock(lines_.mutex_);
             line_ = lines_.find(name);
             if (line_ == nullptr || (decision && line_->waiters.empty())) {
@@ -193,7 +193,6 @@ class Lines {
 
       private:
         Lines& lines_;
-        const Name& name_;
         const Waiting& waiting_;
         std::shared_ptr<Line> line_;
         Waiter waiter_;
