@@ -29,10 +29,10 @@ struct FreeAddresses {
     void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-// connect() to a Unix socket whose backlog is full fails at once instead of waiting.
+// Pause between attempts: connect() fails at once while the backlog of a Unix socket is full.
 constexpr int kBacklogPauseMs = 5;
 
-// A peer that is gone without closing is noticed after half a minute of silence.
+// TCP keepalive detects a peer that vanished without closing after 15 + 3 * 5 = 30 s of silence.
 constexpr int kSilentSeconds = 15;
 constexpr int kBetweenProbesSeconds = 5;
 constexpr int kProbes = 3;
@@ -161,11 +161,11 @@ bool says(const std::string& reply, const char* text) {
     return reply.find(text) != std::string::npos;
 }
 
-// A server with maxclients connections answers this to a new one, whatever the command, and closes it.
+// A server with maxclients connections sends this error on a new connection and closes it.
 bool is_full(const std::string& reply) { return says(reply, "max number of clients"); }
 
-// Whether HELLO itself was refused, not what it asked for: by a server older than 6.0, an ACL without
-// HELLO, a renamed command, or a proxy that knows only RESP2.
+// Whether the command HELLO was refused, not its arguments: by a server older than 6.0, an ACL that
+// denies HELLO, a renamed command, or a proxy that speaks only RESP2.
 bool knows_no_hello(const std::string& reply) {
     if (is_full(reply) || says(reply, "password")) return false;
     return reply.starts_with("NOPROTO") || reply.starts_with("NOPERM") || reply.starts_with("ERR");
@@ -178,7 +178,7 @@ void Lease::end(const std::string& why) {
     if (ended()) return;
     why_ = why;
     ended_.store(true, std::memory_order_release);
-    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);  // Whoever waits for it wakes.
+    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);  // Wakes a thread in poll().
 }
 
 std::string Lease::why() {
@@ -207,7 +207,7 @@ Connection::~Connection() {
 }
 
 Error Connection::unavailable(std::string_view why) const {
-    // A connection that its lease ended looks as if the server had closed it.
+    // Lease::end() shuts the socket down, which looks like a close by the server.
     const bool left = lease_ != nullptr && lease_->ended();
     const std::string text{left ? lease_->endpoint().str() + " was left: " + lease_->why()
                                 : std::string{why}};
@@ -272,7 +272,7 @@ Result<void> Connection::greet(const Login& login, Deadline deadline) {
     if (!greeted && names_user) {  // RESP2.
         HOTCOUNT_TRY(authenticate({"AUTH", login.user, login.password}, deadline));
     }
-    // A server may refuse the connection and say why although it was asked nothing.
+    // With no other command to send, PING finds a server that refuses the connection.
     if (options_.protocol < 3 && login.password.empty()) {
         constexpr std::string_view kPing[] = {"PING"};
         HOTCOUNT_TRY_ASSIGN(const Reply reply, execute(kPing, deadline));
@@ -316,7 +316,7 @@ Result<void> Connection::authenticate(std::initializer_list<std::string_view> co
     return {};
 }
 
-// A refusal is reported as what it is.
+// The error code of a refused handshake, where error_from_reply() has a less precise one.
 Error Connection::not_let_in(const std::string& reply, const char* command) const {
     Error error = error_from_reply(reply, options_.address() + ": " + command);
     if (is_full(reply)) error.code = ErrorCode::unavailable;
@@ -325,7 +325,7 @@ Error Connection::not_let_in(const std::string& reply, const char* command) cons
     return error;
 }
 
-// Sentinels name a primary before it knows that it is one, and for a while after it is none any more.
+// Sentinels name a server as primary before its promotion ends, and for a while after its demotion.
 Result<void> Connection::check_primary(Deadline deadline) {
     if (role_.empty()) {  // RESP2.
         constexpr std::string_view kRole[] = {"ROLE"};
@@ -344,8 +344,8 @@ Result<void> Connection::check_primary(Deadline deadline) {
                       "MASTERDOWN");
 }
 
-// Scripts are loaded with the connection, so that no call must be sent twice. If the server does not
-// take a script now, the call that needs it sends its text.
+// Loads the scripts before the first call, so that no EVALSHA is sent twice because of NOSCRIPT. An
+// error reply to SCRIPT LOAD is ignored: a call of that script then sends the script's text.
 Result<void> Connection::load(std::span<const Script* const> scripts, Deadline deadline) {
     if (scripts.empty()) return {};
     std::string bytes;
@@ -390,7 +390,7 @@ Result<void> Connection::send_all(std::string_view bytes, std::string_view name,
                                   Deadline deadline) {
     while (!bytes.empty()) {
         const auto taken = write_some(bytes);
-        // A server that refuses the connection says why and closes: read what it said.
+        // A server that refuses the connection sends the reason and closes: read the reason.
         if (!taken) return read_some() ? Result<void>{} : taken.error();
         bytes.remove_prefix(*taken);
         if (*taken > 0) continue;
@@ -407,7 +407,7 @@ Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) 
         if (reply) return std::move(*reply);
         HOTCOUNT_TRY_ASSIGN(const bool more, read_some());
         if (!more && !wait_for(POLLIN, deadline)) return too_late(name);
-        // Checked also while bytes come that are no reply: pushes, or a line without an end.
+        // Also checked while bytes arrive that complete no reply: pushes, or an endless line.
         if (pace.due() && (check_interrupt() || deadline.passed())) return too_late(name);
     }
 }
@@ -481,7 +481,7 @@ Result<bool> Connection::read_some() {
             return unavailable(std::strerror(errno));
         }
     }
-    // What a server says that has been replaced is no acknowledgement.
+    // Bytes from a primary that has been replaced acknowledge nothing.
     if (lease_ != nullptr) lease_->confirm();
     HOTCOUNT_TRY(check_lease());
     const auto bytes = static_cast<std::size_t>(received);

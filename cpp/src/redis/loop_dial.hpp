@@ -1,6 +1,6 @@
-// A dial as an event loop sees it: a descriptor that can be read when the dialer has answered. arrived()
-// may be called in any thread; everything else is the loop's. The last who holds it closes the
-// descriptor.
+// An event loop's request to the dialer for a connection, with a descriptor (eventfd) that becomes
+// readable when the dialer has answered. Any thread may call arrived(); all else is for the loop's
+// thread. The descriptor is closed with the last reference.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -19,7 +19,7 @@
 
 namespace hotcount::redis {
 
-// A connection that was asked for, and the descriptor that says when it has arrived.
+// A pending or answered request for a connection.
 class Dial {
   public:
     /// Fails if the process has no descriptor left.

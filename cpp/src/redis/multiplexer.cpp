@@ -1,6 +1,7 @@
-// What the multiplexer does with replies: each goes to the calls that its flight answers, and a reply
-// that cannot be theirs ends the connection. multiplexer_sending.cpp makes the flights,
-// multiplexer_endings.cpp ends calls that get no reply, multiplexer_retries.cpp asks a server again.
+// The part of the multiplexer for replies: each reply goes to the calls of the oldest flight, and a
+// reply that cannot belong to them ends the connection. multiplexer_sending.cpp makes the flights,
+// multiplexer_endings.cpp ends calls without a reply, multiplexer_retries.cpp resends refused
+// calls.
 #include "multiplexer.hpp"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
             settle_script(flight, std::move(reply));
             return true;
         case Request::Kind::batch: {
-            // Without the ECHO nobody can say whether the command answered exactly once.
+            // Without the reply to the ECHO the number of the command's replies is unknown.
             const bool not_checked = !flight.first->request_.echo_.empty() &&
                                      std::holds_alternative<ReplyError>(reply.value);
             settle_batch(flight, std::move(reply));
@@ -142,7 +143,7 @@ bool Multiplexer::belongs_to_script(const Flight& flight, const Reply& reply) {
     return fitting && next == answers->end();
 }
 
-// Whether a script has answered by a row of integers for each call, without arrays of their own.
+// Whether the reply is one flat array, with a row of script.row() integers for each call.
 bool Multiplexer::is_rows(const Flight& flight, const ReplyArray& answers) {
     std::size_t calls = 0;
     flight.for_each([&](const OperationPtr& member) {
@@ -157,8 +158,8 @@ bool Multiplexer::is_rows(const Flight& flight, const ReplyArray& answers) {
 
 // -- refusals -----------------------------------------------------------------------------------
 
-// Whether the server may accept members of a combined command that it refused. Adds to one key may
-// overflow only together, and an add of 1 goes as INCR, which an ACL may allow.
+// Whether the server may accept single calls of a combined command that it refused. Adds to one key
+// may overflow only as a sum. An add of 1 is sent as INCR: an ACL may allow it and deny INCRBY.
 bool Multiplexer::splits(const Flight& flight, const ReplyError& error) const {
     if (flight.calls() < 2) return false;
     const Error refused = error_of(error, flight.first->name());
@@ -169,8 +170,8 @@ bool Multiplexer::splits(const Flight& flight, const ReplyError& error) const {
     return some_as_incr && denies_the_command(refused);
 }
 
-// Queues again what was refused and applied nothing: with the script's text, or, if the refusal may be
-// for some members only, each member by itself, in order, for its own answer.
+// Queues the calls of a refused command again: it has applied nothing. After NOSCRIPT they carry
+// the script's text. If the refusal may concern some calls only, each is sent alone, in order.
 bool Multiplexer::refused_whole(Flight& flight, const Reply& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr || flight.first->is(Request::Kind::batch)) return false;
@@ -191,7 +192,7 @@ bool Multiplexer::refused_whole(Flight& flight, const Reply& reply) {
     return true;
 }
 
-// Each caller's own value: the value before the combined add, plus the adds up to its own.
+// Each caller gets the value before the combined add plus all adds up to and including its own.
 void Multiplexer::settle_add(Flight& flight, const Reply& reply) {
     const auto* value = std::get_if<std::int64_t>(&reply.value);
     if (value == nullptr) {
@@ -271,7 +272,7 @@ void Multiplexer::answer(const OperationPtr& operation, Reply reply) {
         operation->outcome_.emplace(refused);
         return;
     }
-    // It was sent twice. That it did not run the second time says nothing about the first time.
+    // The call was sent twice: the refusal of the second attempt does not tell if the first ran.
     const bool says_nothing = operation->maybe_ran_ && refused_before_it_ran(error->message);
     finish(operation, says_nothing ? unknown(*operation, refused) : refused);
 }
@@ -299,7 +300,7 @@ void Multiplexer::finish(const OperationPtr& operation, Result<Reply> outcome) {
     ++counts_.commands;
     if (!operation->waited_for()) --unwaited_;
     finished_.push_back(operation);
-    operation->awake();  // Its caller is to be told, and takes no role from now on.
+    operation->awake();  // The caller is woken by its signal, and takes no role.
     operation->done_flag_.store(true, std::memory_order_release);
 }
 
@@ -309,7 +310,7 @@ std::vector<OperationPtr> Multiplexer::take_finished() {
     return finished;
 }
 
-// To the head of the queue, in the order that they had: behind what came back since the last send.
+// Puts the calls at the head of the queue, in order, behind those put back since the last send.
 void Multiplexer::put_back(const Operations& operations) {
     for (const OperationPtr& operation : operations) operation->state_ = Operation::State::queued;
     const auto behind = static_cast<std::ptrdiff_t>(std::min(returned_, queue_.size()));

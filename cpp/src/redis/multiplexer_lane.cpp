@@ -1,8 +1,9 @@
-// What the multiplexer of a lane does: a lane is the connection to one node of a cluster. Calls that the
-// node does not serve now, and calls that a lost connection leaves to be sent again, go back to the
-// router (cluster_calls.hpp), with what is known of them. What a node answers after a long silence is
-// held until another node has confirmed that the first one still owns its slots: a primary that was
-// stopped acknowledges what lay in its sockets after its replica has taken over.
+// The part of the multiplexer for lanes; a lane is the connection to one node of a cluster. Calls
+// that the node refuses for now, and calls to be sent again after a lost connection, go back to the
+// router (cluster_calls.hpp) with their error. Answers that follow a silence longer than
+// silence_limit are held until another node confirms that this node still owns its slots: a primary
+// that was paused executes and acknowledges the commands in its sockets even if its replica has
+// been promoted meanwhile.
 #include <string_view>
 #include <utility>
 
@@ -43,14 +44,14 @@ void Multiplexer::depart(const OperationPtr& operation, Operation::Departure dep
     operation->done_flag_.store(true, std::memory_order_release);
 }
 
-// A refused call has applied nothing, now. It may have been sent before, which its maybe_ran_ says.
+// This refusal applied nothing. An earlier attempt may have: maybe_ran_ records that.
 bool Multiplexer::leaves(const OperationPtr& operation, const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr || error->known) return false;
     const auto why = why_it_leaves(error->message);
     if (!why) return false;
     const std::string word{error_word(error->message)};
-    // ASKING is for one command, and TRYAGAIN may be for one key of several.
+    // ASKING covers one command only. TRYAGAIN may concern a single key of a combined command.
     if (*why == Why::ask || word == "TRYAGAIN") operation->alone_ = true;
     depart(operation,
            {*why,

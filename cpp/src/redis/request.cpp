@@ -17,7 +17,7 @@ std::string upper(std::string_view text) {
     return result;
 }
 
-// SHA-1 as hex digits, RFC 3174: the name that servers have for a script, and nothing that is secret.
+// SHA-1 (RFC 3174) as hex digits: the name by which EVALSHA finds a script. Not for security.
 std::string sha1_of(std::string_view text) {
     std::string padded{text};
     padded += '\x80';
@@ -74,7 +74,7 @@ Request::Keys::Keys(std::span<const std::string_view> keys) : size_(keys.size())
     if (size_ > 1) others_.reserve(size_ - 1);
     std::size_t at = 0;
     for (std::size_t i = 0; i < size_; ++i) {
-        at = encoded_.find('\n', at) + 1;  // Behind "$", the size and the end of the line.
+        at = encoded_.find('\n', at) + 1;  // Skips "$<size>\r\n".
         const Place place{at, keys[i].size()};
         if (i == 0) {
             first_ = place;

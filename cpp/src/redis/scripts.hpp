@@ -1,5 +1,5 @@
-// What concepts need for their Lua scripts: checks of what a script answers, its errors, and one call
-// for many calls of a script.
+// Helpers for callers of Lua scripts: checks of a script's reply, errors, and the submission of
+// many calls of one script.
 #pragma once
 
 #include <cstddef>
@@ -63,11 +63,11 @@ bool is_one_per_key(const Reply& reply, std::size_t keys) {
 
 // -- arguments and errors -----------------------------------------------------------------------
 
-/// Rounded up.
+/// The duration in whole milliseconds, rounded up, as an argument of a script.
 std::string milliseconds(Duration duration);
-/// The error of a call on this key, which the message and the error's fact name.
+/// The error with the key added to its message and to its facts.
 Error of_key(std::string_view key, const Error& error);
-/// `who`, in words, got a reply that it cannot read.
+/// The error for a reply of an unexpected shape. `who` is its subject in the message, e.g. "SCAN".
 Error strange_reply(const std::string& server, std::string_view who);
 
 /// A page of SCAN or SSCAN.
@@ -79,7 +79,7 @@ Result<ScanPage> to_page(const std::string& server, Reply reply);
 
 // -- how a call is sent -------------------------------------------------------------------------
 
-/// With this a call has completed when it returns.
+/// For a synchronous call: its completion has run before submit() returns.
 inline AsyncCall waiting_call(Client& client, Timeout timeout) {
     return {&client.waiting(), timeout, nullptr, true};
 }
@@ -93,8 +93,8 @@ inline void submit(Client& client, Request request, const AsyncCall& call, Compl
 
 // -- many calls of one script -------------------------------------------------------------------
 
-/// Many calls of one combinable script. `keys` and `arguments` hold those of the first call, of the
-/// second ...: their sizes are multiples of the number of calls, which is at least 1.
+/// Many calls of one combinable script, at least 1. `keys` and `arguments` are ordered by call;
+/// each call has the same number of keys and the same number of arguments.
 struct ScriptBatch {
     const Script& script;
     std::size_t calls;
@@ -104,12 +104,11 @@ struct ScriptBatch {
     Repeat repeat{Repeat::never};
 };
 
-/// Sends the batch. `settle` gets each call's reply, or its error, in any order; `done` is called
-/// after the last. The calls travel in portions of 256 keys, one portion after the other, so that
-/// calls of others pass in between. When the server refuses a portion for one of its keys, such as
-/// one that an ACL denies, the portion is sent again in 16 parts, and a part that is refused again
-/// call by call: only the calls on that key fail. In a cluster they go to all nodes at once, and
-/// `settle` may be called for several at the same time.
+/// Sends the batch. `settle` gets each call's reply or error, in any order; `done` is called last.
+/// - The calls go in portions of 256 keys, one after the other: calls of others run in between.
+/// - If the server refuses a portion because of a key (an ACL denies it), the portion is sent again
+///   in 16 parts, and a part that is refused again call by call: only the calls on that key fail.
+/// - In a cluster the calls are sent to all nodes at once, and several threads may call `settle`.
 void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
                          std::function<void(std::size_t call, Result<Reply>)> settle,
                          std::function<void()> done, const Cancelled* cancelled = nullptr);

@@ -1,8 +1,8 @@
-// What Sentinels say about a service, and what follows from the answers of several. Pure.
+// Parses the answers of Sentinels about a service, and chooses the primary from several. Pure.
 //
 // A Sentinel that replaces a primary is elected first, promotes a replica, and then tells the others,
-// which lag by about a second. So one Sentinel with a higher epoch is right against all others; and one
-// that has begun to replace a primary says that nobody should write to it any more.
+// which lag by about 1 s. So a single answer with a higher epoch outweighs all others, and a single
+// Sentinel that has begun a failover is enough to stop writes to the old primary.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct SentinelAnswer {
     Kind kind{Kind::none};
     Endpoint primary{};
     std::uint64_t epoch{0};
-    bool replaces_it{false};  ///< It has begun to replace that primary.
+    bool replaces_it{false};  ///< This Sentinel has begun to replace `primary`.
     std::optional<Error> why{};
 
     static SentinelAnswer failed(Error error);
 };
 
-/// The answer in the replies to SENTINEL GET-MASTER-ADDR-BY-NAME and SENTINEL MASTER, sent together. The
-/// first is right already when the second still names the old primary.
+/// The answer in the replies to SENTINEL GET-MASTER-ADDR-BY-NAME and SENTINEL MASTER, sent
+/// together. After a promotion the first names the new primary, the second for a while the old one.
 SentinelAnswer read_answer(const Reply& address, const Reply& state, const std::string& context);
 
 struct Primary {
@@ -37,24 +37,24 @@ struct Primary {
     std::uint64_t epoch{0};
 };
 
-/// The primary: where a majority of all Sentinels answers, the one with the highest config epoch. It is
-/// never older than `known_epoch`, unless all Sentinels agree, which were set up anew then. Errors that
-/// pass by themselves have the server code MASTERDOWN.
+/// The primary with the highest config epoch, if a majority of all Sentinels answers. Its epoch is
+/// at least `known_epoch`, unless all Sentinels agree on a lower one: they were set up anew.
+/// Temporary errors have the server code MASTERDOWN.
 Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
                                std::uint64_t known_epoch);
 
-/// Calls wait until its successor is known.
+/// The error while `primary` is being replaced: calls wait until its successor is known.
 Error being_replaced(const Options& options, const Endpoint& primary);
 
-/// What Sentinels publish when a primary is about to be replaced, and when it has been.
+/// The channels of a Sentinel: before it replaces a primary, and after a primary was replaced.
 inline constexpr std::string_view kElected = "+elected-leader";
 inline constexpr std::string_view kSwitched = "+switch-master";
 
 struct SentinelEvent {
     Endpoint old;
-    std::optional<Endpoint> now;  ///< None: its successor is not elected yet.
+    std::optional<Endpoint> now;  ///< Null: no replica has been promoted yet.
 };
-/// None if the message is about another service, or makes no sense.
+/// Returns nullopt if the message is about another service or cannot be parsed.
 std::optional<SentinelEvent> read_event(std::string_view channel, std::string_view text,
                                         std::string_view service);
 

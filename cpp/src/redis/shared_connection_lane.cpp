@@ -1,5 +1,5 @@
-// What a shared connection does as the lane of a node: it hands back calls that leave the lane, and does
-// what the lane's owner asks for.
+// The part of SharedConnection for lanes; a lane is the connection to one node of a cluster. It
+// hands calls that leave the lane back to the lane's owner, and answers the owner's queries.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -9,7 +9,8 @@
 
 namespace hotcount::redis {
 
-// A call that left may be in another lane as soon as its caller or the lane's owner knows.
+// Another lane may get a call that left as soon as its caller wakes or the lane's owner has it, so
+// this reads the caller's signal and place under the lock, first.
 void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished) {
     std::vector<OperationPtr> left;
     std::vector<OperationPtr> ended;
@@ -32,7 +33,7 @@ void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>&
     lock.unlock();
     const auto owner = lane_.owner.lock();
     if (is_lost && owner) owner->doubts(lane_.node);
-    // Before completions, which may hand in calls that must not overtake these.
+    // Before the completions: they may submit calls, which must not overtake the calls that left.
     for (const OperationPtr& operation : left) {
         if (owner) {
             owner->left(lane_.node, operation);
@@ -52,7 +53,7 @@ void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>&
 
 void SharedConnection::evict(const Error& why) {
     Lock lock(mutex_);
-    if (connection_ != nullptr) return;  // Its node redirects them, in their order.
+    if (connection_ != nullptr) return;  // The node redirects the queued calls, in order.
     multiplexer_.evict(why);
     tell_finished(lock);
 }

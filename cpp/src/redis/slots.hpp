@@ -1,4 +1,4 @@
-// The slots of a cluster: a key belongs to CRC16(key) mod 16384, or to that of its hash tag. Pure.
+// The slot of a key in a cluster: CRC16 of its hash tag or else of the whole key, mod 16384. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace hotcount::redis {
 
 inline constexpr std::size_t kSlots = 16384;
 
-/// What is hashed of a key: the text between its first '{' and the first '}' behind that, if there is
-/// any; else the whole key.
+/// The part of a key that is hashed: the text between the first '{' and the next '}', if it is not
+/// empty; otherwise the whole key.
 std::string_view hash_tag(std::string_view key);
 
 std::uint16_t slot_of(std::string_view key);

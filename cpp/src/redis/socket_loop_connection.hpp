@@ -14,12 +14,12 @@
 
 namespace hotcount::redis {
 
-/// What other threads may know of the connections of a client's loops. Thread-safe.
+/// The counts of the connections of a client's event loops, for other threads. Thread-safe.
 class LoopConnections {
   public:
     std::atomic<bool> closed{false};
 
-    /// Each connection reports its counts at its ticks.
+    /// Called by each connection at its ticks.
     void report(const void* connection, const SharedConnection::Counts& counts);
     /// The connection ends; its counts stay in the sum.
     void forget(const void* connection);
@@ -31,21 +31,21 @@ class LoopConnections {
     SharedConnection::Counts ended_;
 };
 
-/// The connection of a loop to one node of a cluster. For the loop's thread, as LoopConnection.
+/// An event loop's connection to one node of a cluster. Only the loop's thread may use it.
 class LoopLane : public LoopConnection {
   public:
-    /// False and the error if the call was not taken. It completes no call.
+    /// Queues the call, or returns the error why it cannot. Completes no call.
     virtual std::optional<Error> take(const OperationPtr& operation) = 0;
     virtual void evict(const Error& why) = 0;
     virtual void confirm(bool owns, SteadyTime asked_at) = 0;
     virtual std::optional<SteadyTime> doubted_since() const = 0;
     virtual void outstanding(SlotSet& slots) const = 0;
     virtual bool is_connected() const = 0;
-    /// Whether it asked for flush().
+    /// Whether the lane has asked the host to call flush().
     virtual bool wants_flush() const = 0;
     virtual std::size_t in_flight() const = 0;
     virtual std::size_t queued() const = 0;
-    /// Whether the descriptor is one of its own.
+    /// Whether the lane watches this descriptor.
     virtual bool watches(int fd) const = 0;
 };
 

@@ -15,8 +15,8 @@
 #define HOTCOUNT_TEXT_OF(value) #value
 #define HOTCOUNT_TEXT(value) HOTCOUNT_TEXT_OF(value)
 
-// What we use of OpenSSL, found with dlopen when the first rediss: URL is opened, as libpq is: a fix of
-// the system's OpenSSL needs no new wheel, and a process without TLS loads none.
+// The functions of OpenSSL that this file calls. dlopen() loads the system's OpenSSL with the first
+// rediss: URL: a security fix needs no new wheel, and a process without TLS does not load it.
 #define HOTCOUNT_OPENSSL_FUNCTIONS(F)     \
     F(BIO_clear_flags)                    \
     F(BIO_get_data)                       \
@@ -73,13 +73,13 @@ struct OpenSsl {
 #undef HOTCOUNT_DECLARE
 };
 
-// The library that the headers are of. Its functions are set before the first TlsContext is made.
+// The library version that the headers belong to. find_openssl() sets the functions before any use.
 constexpr const char* kLibrary = "libssl.so." HOTCOUNT_TEXT(OPENSSL_SHLIB_VERSION);
 OpenSsl openssl;
 
 Result<void> find_openssl() {
-    // RTLD_LOCAL: others bring an OpenSSL of their own, and neither shall see the other. A library of
-    // that name which Python's ssl has loaded is found.
+    // RTLD_LOCAL: other extension modules may bring their own OpenSSL, and the symbols must not
+    // mix. If Python's ssl has loaded a library of this name, dlopen() returns that one.
     void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         return make_error(ErrorCode::config,
@@ -99,7 +99,7 @@ Result<void> find_openssl() {
 }
 
 Result<void> load_openssl() {
-    // A failure is not remembered: the package may come while the process runs.
+    // A failure is not cached: OpenSSL may be installed while the process runs.
     static bool loaded = false;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -109,8 +109,8 @@ Result<void> load_openssl() {
     return {};
 }
 
-// The most that one TLS record holds. A record that the kernel did not take as a whole counts as not
-// sent, because the server cannot read a part of it.
+// The maximum payload of a TLS record. A record that the kernel took only in part counts as not
+// sent, because the server cannot decrypt a part of it.
 constexpr std::size_t kRecordBytes = 16 * 1024;
 
 const std::string& expected_name(const Options& options, const std::string& host) {
@@ -143,7 +143,7 @@ std::string reason_of_queue() {
     return text;
 }
 
-// -- the socket as OpenSSL sees it: its own writes with write(), which raises SIGPIPE ---------------
+// -- a BIO that sends with MSG_NOSIGNAL; OpenSSL's own calls write() and raises SIGPIPE -----------
 
 int socket_of(BIO* bio) {
     return static_cast<int>(reinterpret_cast<std::intptr_t>(openssl.BIO_get_data(bio)));

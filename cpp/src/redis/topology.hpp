@@ -1,6 +1,6 @@
-// What a node of a cluster says about who owns which slot: CLUSTER SLOTS has the endpoints for clients,
-// CLUSTER NODES the epochs; they are joined by the nodes' ids. Also the redirects MOVED and ASK. Pure:
-// the caller decides which of two maps is newer.
+// Parses a cluster's slot map. CLUSTER SLOTS gives the endpoints for clients, CLUSTER NODES the
+// epochs; the two replies are joined by node id. Also parses the redirects MOVED and ASK. Pure: the
+// caller decides which of two maps is newer.
 //
 // Nothing here trusts the server: a map that contradicts itself is an error as a whole, and no part of it
 // is used.
@@ -35,10 +35,10 @@ struct Topology {
     bool has_epochs{false};
 };
 
-/// The map from the replies to CLUSTER SLOTS and CLUSTER NODES, sent together. `nodes`: null, or an
-/// error reply where the user may not ask: then there are no epochs. `asked` is the node that answered:
-/// an endpoint without a host is on its host. An endpoint "?" is a config error; replies that contradict
-/// each other or themselves are a reply error.
+/// The map from the replies to CLUSTER SLOTS and CLUSTER NODES, sent together. If `nodes` is null
+/// or an error reply (an ACL may deny the command), the map has no epochs. `asked` is the node that
+/// answered: an endpoint without a host gets the host of `asked`. An endpoint "?" is a config
+/// error; replies that contradict each other or themselves are a reply error.
 Result<Topology> read_topology(const Reply& slots, const Reply* nodes, const Endpoint& asked);
 
 struct Redirect {
@@ -47,8 +47,8 @@ struct Redirect {
     bool ask;  ///< ASK, for this command alone; else MOVED.
 };
 
-/// What "MOVED 3999 host:port" or "ASK 3999 host:port" says, without the line's "-". None for any other
-/// line, and for an endpoint "?", which leads nowhere.
+/// Parses "MOVED 3999 host:port" or "ASK 3999 host:port", given without the leading "-". Returns
+/// nullopt for any other line, and for the endpoint "?", which names no host.
 std::optional<Redirect> read_redirect(std::string_view line, const Endpoint& asked);
 
 }  // namespace hotcount::redis
