@@ -10,7 +10,7 @@ namespace {
 // How long a call waits for a caller of run_once().
 constexpr Duration kLeavesAlone = std::chrono::milliseconds{50};
 
-// How long the thread drives at a time: in between somebody else may call run_once().
+// How long the thread drives at a time: between two turns another thread may call run_once().
 constexpr Duration kTurn = std::chrono::milliseconds{20};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The thread that drives a shared connection while nobody else does.
+// The thread that drives a shared connection while no thread of the application does.
 #pragma once
 
 #include <atomic>
@@ -12,25 +12,28 @@
 
 namespace hotcount::redis {
 
-/// A client's own thread: it sends and receives on the shared connection for calls that nobody waits
-/// for, when nobody has called run_once() for 50 ms. It starts with the first such call, and never
-/// touches Python.
+/// A client's own thread: it sends and receives on the shared connection for asynchronous calls
+/// while the application has not called run_once() for 50 ms. It starts with the first asynchronous
+/// call, and never touches Python.
 ///
-/// Thread-safe. Per process: a forked child has no thread until it needs one.
+/// Thread-safe. Per process: a forked child starts its own thread with its first asynchronous call.
 class BackgroundThread {
   public:
-    /// `alone`: nobody else drives the connection.
+    /// `alone`: the application never drives the connection, so the thread does not wait 50 ms
+    /// first.
     explicit BackgroundThread(std::shared_ptr<SharedConnection> connection, bool alone = false);
-    /// Does not wait for the thread, which ends what it is doing and keeps the connection until then.
+    /// Does not join the thread, which keeps the connection until its turn of at most 20 ms has
+    /// ended.
     ~BackgroundThread();
     BackgroundThread(const BackgroundThread&) = delete;
     BackgroundThread& operator=(const BackgroundThread&) = delete;
 
-    /// Makes sure that there is a thread; a capacity error if the system starts none.
+    /// Starts the thread unless it runs. Fails with a capacity error if the system refuses a
+    /// thread.
     Result<void> start();
-    /// There are calls that nobody waits for. Only after start() has succeeded once.
+    /// Wakes the thread for asynchronous calls. Only after start() has succeeded once.
     void look_after_calls();
-    /// Somebody else drives the connection: the thread leaves it alone for 50 ms.
+    /// The application drives the connection: the thread leaves it alone for 50 ms.
     void driven();
 
   private:

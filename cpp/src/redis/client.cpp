@@ -37,8 +37,8 @@ constexpr std::array kLatencyBounds{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.00
 // The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
 
-// What each process has of its own: the shared connection, the thread that drives it while nobody else
-// does, and the dialer that opens connections. A forked child makes them anew.
+// State of one process: the shared connection, the background thread that drives it, and the dialer
+// that opens connections. A forked child makes them anew.
 struct PerProcess {
     PerProcess(const Options& options, const std::shared_ptr<KnownScripts>& scripts)
         : dialer(std::make_shared<Dialer>(options, scripts)),
@@ -50,7 +50,7 @@ struct PerProcess {
     const std::shared_ptr<LoopConnections> loops{std::make_shared<LoopConnections>()};
 };
 
-// None if the request may go over the connection that callers share.
+// The error of a request that may not use the shared connection; null if it may.
 std::optional<Error> not_shared(const Request& request) {
     if (!request.goes_alone()) return {};
     return make_error(ErrorCode::config, "command " + request.name() +
@@ -83,7 +83,7 @@ class UnwaitedChannel final : public Channel {
         PerProcess& process = process_.get();
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
-        // Without the thread nobody would end the call at its deadline.
+        // The background thread ends the call at its deadline.
         if (auto started = process.background.start(); !started) {
             return operation->refuse(make_error(started.error().code,
                                                 started.error().message + "; nothing was applied"));
@@ -108,7 +108,7 @@ class RespClient final : public CountingClient {
               return std::make_unique<DedicatedConnections>(options_, process_.get().dialer);
           }) {}
 
-    // Connections of loops may outlive it, and calls that nobody waits for must end.
+    // Loop connections may outlive the client, and asynchronous calls must end.
     ~RespClient() override { RespClient::close(); }
 
     Result<Reply> execute(std::span<const std::string_view> command, Timeout timeout) override {

@@ -159,7 +159,7 @@ void ClusterCalls::route(const OperationPtr& operation, bool redirected, Ended& 
     if (node == kMoving) {
         Moving& moving = moving_.find(slot)->second;
         auto& calls = redirected ? moving.redirected : moving.fresh;
-        // Two threads may hand back what a lane had of the slot.
+        // Two threads may hand back calls of the slot out of order.
         const auto behind =
             std::ranges::upper_bound(calls, operation->route.number, {},
                                      [](const OperationPtr& each) { return each->route.number; });
@@ -231,7 +231,7 @@ void ClusterCalls::answered(std::uint16_t node) {
     end(std::move(ended));
 }
 
-// Under the lock: slots whose former owner has answered what it had of them.
+// Under the lock: releases the slots of which the former owner has answered all calls.
 void ClusterCalls::release(std::uint16_t node, Ended& ended) {
     std::optional<SlotSet> open;
     for (auto it = moving_.begin(); it != moving_.end();) {

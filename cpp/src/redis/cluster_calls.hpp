@@ -1,13 +1,14 @@
-// The calls of one channel on a cluster: which lane each goes to, what becomes of those that leave one,
-// and those that wait for a map, for a pause to pass, or for their turn.
+// The calls of one channel on a cluster: chooses a lane for each call, moves calls that leave a
+// lane, and holds calls that wait for a map, for the end of a pause, or for earlier calls of their
+// slot.
 //
 //   submit -> place: the lane of the slot's owner --answer--> the caller
 //                ^                    |
-//                '-- pause, redirect -'  a call that left its lane keeps what is known of it
+//                '-- pause, redirect -'  a call that left its lane keeps its last error
 //
-// When a slot has moved, its new calls wait until the lane of the former owner has answered what was sent
-// before, and until what that node redirected has gone ahead of them: order per key holds over one move. A
-// slot that moves to and fro meanwhile, and pauses, may change the order of calls that are not awaited.
+// After a slot has moved, its new calls wait until the lane of the former owner has answered all
+// earlier calls, and until the calls that this node redirected have been sent: order per key holds
+// over one move. Further moves meanwhile, and pauses, may reorder asynchronous calls.
 //
 // No I/O and no threads of its own: `Lanes` has them. Thread-safe; it calls no completion under its lock.
 // Lock order: this, then a lane, then the router.
@@ -31,23 +32,23 @@
 
 namespace hotcount::redis {
 
-/// What carries the calls of one channel: a connection for each node.
+/// The lanes of one channel: a connection for each node.
 class Lanes {
   public:
     virtual ~Lanes() = default;
-    /// Hands the call to the node's lane; the error if that takes none. Calls no completion.
+    /// Hands the call to the node's lane, or returns the lane's error. Calls no completion.
     virtual std::optional<Error> push(std::uint16_t node, const OperationPtr& operation) = 0;
     /// Adds the slots of calls that the lane has not answered.
     virtual void outstanding(std::uint16_t node, SlotSet& slots) = 0;
-    /// Hands back what a lane without a connection has not sent.
+    /// Hands back the calls that a lane without a connection has not sent.
     virtual void evict(std::uint16_t node) = 0;
     /// Asks for a newer map.
     virtual void want_map() = 0;
     /// Calls look() at this time or before, and when there is a newer map.
     virtual void look_at(SteadyTime time) = 0;
-    /// Why there is no map, if the last try to get one, begun after this time, failed.
+    /// The error of the last request for a map, if it began after this time and failed.
     virtual std::optional<Error> no_map_since(SteadyTime time) = 0;
-    /// Why there is no map yet.
+    /// The error of a call whose deadline passes before there is a map.
     virtual Error why_none() = 0;
 };
 
@@ -55,30 +56,30 @@ class ClusterCalls {
   public:
     ClusterCalls(Router& router, Lanes& lanes);
 
-    /// A call that nobody waits for. A batch goes in parts.
+    /// An asynchronous call. A batch is split into its commands.
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled);
 
     // -- calls that a thread waits for: it goes from lane to lane with its call
-    /// The node whose lane takes it now; none at its deadline, with the error.
+    /// Waits for the node whose lane may take the call; the error at the call's deadline.
     Result<std::uint16_t> wait_for_node(Operation& operation);
-    /// What becomes of it after it left this node's lane; the error if it ends.
+    /// Prepares the next attempt of a call that left this node's lane; the error if the call ends.
     Result<void> follow(Operation& operation, std::uint16_t from);
 
-    // -- what lanes and maps tell
+    // -- events of lanes and maps
     void left(std::uint16_t node, const OperationPtr& operation);
     void answered(std::uint16_t node);
     /// Moves calls whose pause is over or whose slot has an owner, and ends those that are late.
     void look();
     void close(const Error& closed);
-    /// Calls that nobody waits for and that are in no lane.
+    /// The number of asynchronous calls that are in no lane.
     std::size_t waiting() const;
 
   private:
     using Lock = std::unique_lock<std::mutex>;
     using Ended = std::vector<std::pair<OperationPtr, Error>>;
 
-    // A slot whose former owner has not answered all calls yet.
+    // A slot that has moved while its former owner still has calls to answer.
     struct Moving {
         std::uint16_t from;
         std::deque<OperationPtr> redirected;

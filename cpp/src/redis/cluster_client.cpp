@@ -22,7 +22,7 @@ namespace {
 // How long after its deadline a thread waits for the end of a call that a thread of the library drives.
 constexpr Duration kEndsWithin = std::chrono::seconds{1};
 
-// The connection that the threads of a process share, to one node.
+// The connection to one node that the threads of a process share.
 struct ThreadLane {
     ThreadLane(const ClusterMap::Node& node, LaneOf lane)
         : connection(
@@ -87,7 +87,7 @@ class ThreadLanes final : public Lanes,
             cancelled);
     }
 
-    /// Ends when another call has ended that nobody waits for.
+    /// Returns when another asynchronous call has ended.
     std::size_t run_once(Deadline deadline) {
         const std::size_t before = ended_.load(std::memory_order_acquire);
         while (true) {
@@ -130,7 +130,7 @@ class ThreadLanes final : public Lanes,
         return *before;
     }
 
-    // What lanes held is answered when another node has confirmed them.
+    // Lanes release their held answers when another node has confirmed the lane's node.
     void hear_news() {
         for (std::size_t i = 0; i < lanes_.size(); ++i) {
             const auto node = static_cast<std::uint16_t>(i);
@@ -214,8 +214,8 @@ class UnwaitedClusterChannel final : public Channel {
     ForkLocal<ClusterProcess>& process_;
 };
 
-// One call goes with its thread. Several, and the parts of a batch, are on all nodes at once, and the
-// thread waits for the last.
+// The thread of a single call drives it itself. Several calls, and the parts of a batch, are sent
+// to all nodes at once, and the thread waits for the last of them.
 class WaitingClusterChannel final : public Channel {
   public:
     explicit WaitingClusterChannel(ForkLocal<ClusterProcess>& process) : process_(process) {}

@@ -1,5 +1,5 @@
-// The client of a Redis or Valkey cluster: as that of one server (redis.hpp), with a connection to each
-// primary that calls need. ClusterNodes tells concepts which primary a key belongs to.
+// The client of a Redis or Valkey cluster: like that of one server (redis.hpp), with a connection
+// to each primary that calls need. ClusterNodes tells concepts which primary a key belongs to.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,21 @@ class ClusterNodes {
     static constexpr std::uint16_t kNobody = 0xffff;
 
     virtual ~ClusterNodes() = default;
-    /// The node that has the slot, or kNobody: no map has one. Two loads of memory.
+    /// The number of the node that owns the slot, or kNobody if no map names an owner. Lock-free.
     virtual std::uint16_t owner(std::uint16_t slot) const = 0;
     /// Changes when an owner does.
     virtual std::uint64_t version() const = 0;
     /// As Options::address(); of kNobody that of the cluster.
     virtual std::string address(std::uint16_t node) const = 0;
-    /// Those that own slots in the last map. Without a map it waits for one, and fails as a call does.
+    /// The primaries with slots in the last map. Without a map it waits for one; it fails like a
+    /// call.
     virtual Result<std::vector<std::uint16_t>> primaries(Timeout timeout) = 0;
     /// Sends a command that names no key to this node, and to no other.
     virtual Result<Reply> execute_at(std::uint16_t node, std::span<const std::string_view> command,
                                      Timeout timeout) = 0;
 };
 
-/// Null: the client is one of a server. It lives as long as the client.
+/// Null for a client of a single server. The result lives as long as the client.
 ClusterNodes* nodes_of(Client& client);
 
 }  // namespace hotcount::redis

@@ -68,8 +68,8 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
         calls_.submit(std::move(request), deadline, std::move(done), cancelled);
     }
 
-    // The sockets of all nodes may be readable in one pass of the loop, and each has a turn of its own. A
-    // node that has work gets what all of these turns hand in by one send.
+    // In one pass of the loop the sockets of several nodes may be readable, each with a callback of
+    // its own. A busy node gets the calls that all these callbacks submit in one send.
     void flush() override {
         if (!usable()) return end();
         bool later = false;
@@ -161,7 +161,7 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
         return node < lanes_.size() ? lanes_[node].get() : nullptr;
     }
 
-    // What lanes held is answered when another node has confirmed them.
+    // Lanes release their held answers when another node has confirmed the lane's node.
     void hear_news() {
         for (std::size_t i = 0; i < lanes_.size(); ++i) {
             if (lanes_[i] == nullptr || !lanes_[i]->doubted_since()) continue;

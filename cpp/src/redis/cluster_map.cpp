@@ -15,10 +15,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kSilence = 1500ms;
-// How long one node may take to greet, and then to answer, before another is asked.
+// Time limit for the handshake with a node, and again for its answer, before the next node is
+// asked.
 constexpr Duration kPatience = 250ms;
 constexpr Duration kMapAge = 30s;
-// A request for a map, of eight that may go at once.
+// Rate limit of requests for a map: one each 125 ms, in a burst of at most eight.
 constexpr Duration kCost = 125ms;
 constexpr Duration kCredit = 8 * kCost;
 
@@ -71,7 +72,7 @@ const ClusterMap::Node& ClusterMap::node(std::uint16_t number) {
     return *node;
 }
 
-// -- who is asked, and when -----------------------------------------------------------------------
+// -- requests for a map ---------------------------------------------------------------------------
 
 void ClusterMap::want() {
     const std::lock_guard lock(mutex_);
@@ -100,7 +101,7 @@ void ClusterMap::schedule(SteadyTime not_before) {
     });
 }
 
-// `due`: another time if an earlier one was asked for meanwhile.
+// A task whose `due` differs from due_ does nothing: an earlier request was scheduled meanwhile.
 void ClusterMap::refresh(SteadyTime due) {
     {
         const std::lock_guard lock(mutex_);
@@ -118,13 +119,13 @@ void ClusterMap::refresh(SteadyTime due) {
     bool found = false;
     AskedLogin login;
     const std::vector<Endpoint> all = candidates();
-    // A callable that hangs or fails would do so for each of them.
+    // After a failure of the user's credentials function no further node is asked.
     for (std::size_t i = 0; i < all.size() && !found && !login.failed(); ++i) {
         const SteadyTime asked_at = std::chrono::steady_clock::now();
         const bool is_last = i + 1 == all.size();
         auto map = ask(all[i], login, is_last ? options_.connect_timeout : kPatience);
         if (!map) {
-            // One that says why says more than one that is away.
+            // A refusal is more specific than a timeout: keep it.
             if (!why || map.error().code != ErrorCode::deadline) why = std::move(map).error();
             const std::lock_guard lock(mutex_);
             last_refusal_ = why;
@@ -139,7 +140,7 @@ void ClusterMap::refresh(SteadyTime due) {
             told.owners[number] = info.epoch;
             if (!told_) continue;
             const auto before = told_->owners.find(number);
-            // It may have been replaced and be a primary again.
+            // The node may have been replaced and promoted again since.
             if (before != told_->owners.end() && before->second != info.epoch) {
                 told.changed.insert(number);
             }
@@ -162,7 +163,7 @@ void ClusterMap::refresh(SteadyTime due) {
     tell();
 }
 
-// Nodes of the map that nobody doubts, then the seeds, then those that are doubted.
+// The nodes to ask, in order: primaries without doubt, then the seeds, then primaries in doubt.
 std::vector<Endpoint> ClusterMap::candidates() {
     std::set<std::uint16_t> doubted;
     {
@@ -181,7 +182,7 @@ std::vector<Endpoint> ClusterMap::candidates() {
             first.begin() + static_cast<std::ptrdiff_t>(thread_random().below(first.size())),
             first.end());
     }
-    // A connection that is there saves a greeting.
+    // An open connection saves a handshake, so its node comes first.
     if (asked_) {
         // Not of std::ranges, which clang 14 does not compile.
         std::stable_partition(first.begin(), first.end(), [&](const Endpoint& endpoint) {
@@ -205,7 +206,7 @@ Result<Login> ClusterMap::login() {
     return make_error(login.error().code, options_.address() + ": " + login.error().message);
 }
 
-// A name whose lookup hangs keeps no other node from being asked.
+// Resolves in a thread of its own: a lookup that hangs delays the next node only until `deadline`.
 Result<std::vector<Address>> ClusterMap::addresses_of(const Endpoint& endpoint, Deadline deadline) {
     auto& name = names_[endpoint.str()];
     if (name == nullptr) {
@@ -277,7 +278,7 @@ Result<Topology> ClusterMap::ask_over(Connection& connection, const Endpoint& en
     return read_topology(replies[0], &replies[1], endpoint);
 }
 
-// -- what others are told -------------------------------------------------------------------------
+// -- results for lanes and listeners --------------------------------------------------------------
 
 std::optional<Error> ClusterMap::failure_since(SteadyTime time) {
     const std::lock_guard lock(mutex_);
@@ -295,7 +296,7 @@ Error ClusterMap::why_none() {
 std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t node) {
     const std::lock_guard lock(mutex_);
     if (!told_) return {};
-    // Where one primary has all slots, no other can elect a new one.
+    // If one primary has all slots, no other primary exists that could elect a successor.
     const bool alone = told_->owners.size() == 1 && told_->owners.contains(node);
     if (told_->by == node && !alone) return {};
     return Confirmation{told_->owners.contains(node) && !told_->changed.contains(node),

@@ -1,13 +1,13 @@
-// What a process knows of a cluster: its nodes, a dialer for each, and the map, which a thread of the
-// library asks for when somebody doubts it.
+// The nodes of a cluster, a dialer for each, and the slot map, which a thread of the library
+// requests every 30 s, and sooner when a call needs it or a lane reports doubt.
 //
-//   want() --> a node that nobody doubts; after 250 ms another; then the seeds --> Router --> listeners
+//   want() --> a node without doubt; after 250 ms another; then the seeds --> Router --> listeners
 //
-// One request at a time, at most eight of them at once and eight a second. CLUSTER SLOTS and CLUSTER NODES
-// travel together. A map is asked for again after 30 s.
+// Requests are sequential: at most eight a second, after a burst of eight. CLUSTER SLOTS and
+// CLUSTER NODES travel together.
 //
-// Thread-safe. Per process: a forked child has one of its own. Listeners and tasks run in threads of the
-// map, which hold none of its locks.
+// Thread-safe. Per process: a forked child makes its own. Listeners and tasks run in threads of the
+// map without its locks.
 #pragma once
 
 #include <atomic>
@@ -38,24 +38,24 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
         std::shared_ptr<Dialer> dialer;
         std::shared_ptr<NodeHeard> heard;
     };
-    /// What a lane of the node needs. The number is one of the router's.
+    /// The options, dialer and NodeHeard for a lane of the node with this number of the router.
     const Node& node(std::uint16_t number);
 
     /// Asks for a newer map.
     void want();
-    /// The same, and not of this node if another answers.
+    /// Asks for a newer map, and asks this node last.
     void doubts(std::uint16_t node);
-    /// Why the last try failed, if it began after this time.
+    /// The error of the last request for a map, if it began after this time and failed.
     std::optional<Error> failure_since(SteadyTime time);
-    /// What is known of that while nodes are still asked.
+    /// The last refusal by a node since the last map, or else a deadline error.
     Error why_none();
     struct Confirmation {
-        bool owns;  ///< Another node said that the node has slots, as in the map before.
+        bool owns;  ///< Another node's map gives it slots, with the same epoch as the map before.
         SteadyTime asked_at;
     };
     std::optional<Confirmation> confirmation(std::uint16_t node);
 
-    /// Called after each try to get a map, while `alive` is.
+    /// Calls `listener` after each request for a map, until `alive` expires.
     void listen(std::weak_ptr<void> alive, std::function<void()> listener);
     void run_at(SteadyTime time, std::function<void()> task);
     void close();
@@ -76,7 +76,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void schedule(SteadyTime not_before);
     void refresh(SteadyTime due);
     std::vector<Endpoint> candidates();
-    // Asked for in a try to get a map if a connection is made: once, and again after the first refusal.
+    // The login for one request: asked for with the first connection, and again after its first
+    // refusal.
     struct AskedLogin {
         std::optional<Result<Login>> answer;
         bool again{false};
@@ -112,7 +113,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
         SteadyTime asked_at;
         std::uint16_t by;
         std::map<std::uint16_t, std::uint64_t> owners;  // And their epochs.
-        std::set<std::uint16_t> changed;                // Those with other epochs than before.
+        std::set<std::uint16_t> changed;                // Nodes with a new epoch.
     };
     std::optional<Told> told_;
     std::vector<Listener> listeners_;

@@ -13,14 +13,14 @@
 namespace hotcount::redis {
 namespace {
 
-// Commands whose keys are not their second word alone.
+// The positions of the keys of a command, unless its only key is the second word.
 struct Places {
     std::string_view name;  // Or the beginning of it, with its '|'.
     std::size_t first;      // 0: no keys.
     std::size_t last{0};    // 0: the first alone; kAll: to the end.
     std::size_t step{1};
     std::size_t count_at{0};      // Where the number of keys is; they follow it.
-    std::size_t streams_from{0};  // Where STREAMS may be: of what follows, the first half is keys.
+    std::size_t streams_from{0};  // First place of STREAMS: half of the words behind it are keys.
 };
 constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 

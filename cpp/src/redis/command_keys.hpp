@@ -8,8 +8,8 @@
 
 namespace hotcount::redis {
 
-/// The keys of a command that the table of commands has (commands.hpp). A config error for one that
-/// names no key, or whose keys nobody knows: no node can be chosen for it.
+/// The keys of a command in the table of commands (commands.hpp). A config error if the command has
+/// no key, or if the positions of its keys are unknown: then no node can be chosen for it.
 Result<std::vector<std::string_view>> keys_of(std::span<const std::string_view> words);
 
 }  // namespace hotcount::redis

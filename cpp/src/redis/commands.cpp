@@ -21,10 +21,10 @@ struct Row {
     Shape shape{kAny};
 };
 
-// The commands of Redis up to 8.4 and Valkey up to 9 that answer exactly once, whatever their arguments,
-// and do not change the connection's state; and those that are refused. Commands that are not here go
-// alone: those that may end their own connection (CLIENT KILL, ACL SETUSER), those that hold the server
-// for as long as the caller says (DEBUG, MIGRATE, CLIENT PAUSE), and those of modules.
+// The commands of Redis up to 8.4 and Valkey up to 9 that get exactly one reply with any arguments
+// and do not change the connection's state, and the refused commands. Any other command goes alone:
+// it may end its own connection (CLIENT KILL, ACL SETUSER), may block the server for a time that
+// the caller chooses (DEBUG, MIGRATE, CLIENT PAUSE), or belongs to a module.
 constexpr Row kKnown[] = {
     {"ACL|CAT", kShared, kAny},
     {"ACL|DRYRUN", kShared, kAny},

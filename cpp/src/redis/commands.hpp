@@ -1,5 +1,5 @@
-// What is known of a server's commands: over which connection each may go, what it answers, and how
-// it looks as bytes (RESP: an array of bulk strings).
+// The table of a server's commands: the connection that each may use, the shape of its reply, and
+// its encoding (RESP: an array of bulk strings).
 #pragma once
 
 #include <algorithm>
@@ -17,22 +17,22 @@ namespace hotcount::redis {
 
 /// Which connection takes a command.
 enum class Place : std::uint8_t {
-    shared,   ///< The one that callers share: it answers exactly once and leaves no state there.
-    alone,    ///< One that the call has to itself: nobody knows how often it answers.
-    refused,  ///< None: it would change or hold a connection that others use.
+    shared,   ///< The shared connection: the command gets one reply and changes no session state.
+    alone,    ///< An exclusive connection: the number of its replies is not known.
+    refused,  ///< No connection: it would change or block a shared one.
 };
 
 struct KnownCommand {
     Place place;
-    Shape shape;      ///< What its reply can be; an error can be the reply of any command.
-    bool only_reads;  ///< It applies nothing, so a lost reply is no unknown outcome.
+    Shape shape;      ///< The possible types of its reply, apart from an error.
+    bool only_reads;  ///< The command writes nothing, so it may be sent again after a lost reply.
 };
 
 /// Finds a command by its first word, and by its second if it has subcommands, in upper or lower
 /// case. A command that is not in the table goes alone.
 KnownCommand known_command(std::span<const std::string_view> words);
 
-/// Whether a command whose replies have this shape can have this reply.
+/// Whether this reply is possible for a command with replies of this shape.
 inline bool fits(Shape shape, const Reply& reply) {
     return (static_cast<unsigned>(shape) >> reply.value.index() & 1U) != 0;
 }

@@ -1,5 +1,5 @@
-// One connection to a server: its name resolved, opened, encrypted, authenticated; then bytes in and
-// replies out.
+// One connection to a server: resolves the name, connects, encrypts and authenticates; then sends
+// bytes and parses replies.
 //
 // open() blocks, so threads of the dialer call it. One thread may call read_some() while another calls
 // write_some(): with TLS a lock inside keeps them apart.
@@ -35,30 +35,31 @@ struct Address {
     sockaddr_storage place{};
     socklen_t size{0};
     std::string shown;  ///< For messages.
-    std::string host;   ///< What was resolved: the name that a certificate must be for.
+    std::string host;   ///< The name that was resolved; a certificate must be valid for it.
 
     bool operator==(const Address& other) const { return shown == other.shown; }
 };
 
-/// All addresses of the server's name, at least one, resolved anew each time. It takes as long as the
-/// system's resolver, which has its own limits (resolv.conf).
+/// All addresses of the server's name, at least one, without a cache. Its time limits are those of
+/// the system's resolver (resolv.conf).
 Result<std::vector<Address>> resolve(const Options& options);
-/// The same of one endpoint.
+/// All addresses of this endpoint.
 Result<std::vector<Address>> resolve(const Endpoint& endpoint);
 
-/// A connected socket that does not block and that executed programs do not inherit. A deadline error
-/// if nobody answered in time.
+/// A connected socket, non-blocking and close-on-exec. A deadline error if the peer does not accept
+/// in time.
 Result<int> connect_socket(const Address& address, Deadline deadline);
 
 /// Another thread's hold on a connection: ends it when its server is replaced. Thread-safe.
 class Lease {
   public:
-    /// `confirm` ends the lease if it should have ended while the process stood still. It may block.
+    /// `confirm` ends the lease if its server was replaced while this process was paused. It may
+    /// block.
     Lease(Endpoint endpoint, std::function<void(Lease&)> confirm)
         : endpoint_(std::move(endpoint)), confirm_(std::move(confirm)) {}
 
     const Endpoint& endpoint() const { return endpoint_; }
-    /// From now on nothing is read and nothing is sent, also no replies that are here already.
+    /// Stops all reads and writes of the connection. Replies not yet read are dropped.
     void end(const std::string& why);
     bool ended() const { return ended_.load(std::memory_order_acquire); }
     void confirm() { confirm_(*this); }
@@ -92,12 +93,12 @@ class Connection {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Returns how many bytes the kernel took. After 0, which means none now, the next call must pass
-    /// the same bytes.
+    /// Returns the number of bytes that the kernel took. After 0 (the socket's buffer is full) the
+    /// next call must pass the same bytes.
     Result<std::size_t> write_some(std::string_view bytes);
-    /// Reads what is there into the parser; false if nothing is there now.
+    /// Reads the available bytes into the parser; false if there are none.
     Result<bool> read_some();
-    /// Whether the last read_some() left nothing behind, as far as it could see.
+    /// Whether the last read_some() seems to have emptied the socket.
     bool drained() const { return drained_; }
     int descriptor() const;
     /// Sends commands while nothing else is under way, and waits for a reply to each.
@@ -108,15 +109,16 @@ class Connection {
     bool answered() const { return bytes_received_ > bytes_of_greeting_; }
     /// The server's address.
     const Address& peer() const { return peer_; }
-    /// Whether the greeting was HELLO; else it is RESP2.
+    /// Whether the handshake used HELLO; otherwise the protocol is RESP2.
     bool knows_hello() const { return knows_hello_; }
-    /// The next whole reply, or none until more is read. An error reply is a value here.
+    /// The next complete reply, or nullopt until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
     /// Waits until the socket can be read (POLLIN) or written (POLLOUT); false at the deadline, or if
     /// the thread is interrupted.
     bool wait_for(short events, Deadline deadline) const;
-    /// Whether the server closed it, or sent what nobody asked for; with nothing under way. To be
-    /// checked before sending, because a command sent into a closed connection has an unknown outcome.
+    /// Whether the server closed the connection or sent an unexpected reply while no command was in
+    /// flight. Check it before sending: a command sent into a closed connection has an unknown
+    /// outcome.
     bool stale() const { return !replies_.idle() || readable(); }
     /// Whether bytes, or the end of the stream, can be read now.
     bool readable() const;

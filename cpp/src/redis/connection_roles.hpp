@@ -1,19 +1,19 @@
 // Decides which caller works on a connection that callers share. Decisions only: no I/O, no threads and
 // no lock.
 //
-//   awake caller --next()--> write, read or sleep        role given up --successor()--> who is woken
+//   awake caller --next()--> write, read or sleep       role given up --successor()--> woken caller
 //
 // There are two roles, each held by at most one caller. The writer sends and never waits for the
-// socket: it leaves behind what the kernel does not take ("blocked"). The reader is the only one that
-// waits for the socket. No wakeup is lost, because:
+// socket: it leaves the bytes that the kernel does not take ("blocked"). Only the reader waits for
+// the socket. No wakeup is lost, because:
 //  1. Any awake caller can take any free role that has work, wherever its own call is in the queue.
-//     So a caller that is woken can do what it was woken for.
+//     So a woken caller can do the work for which it was woken.
 //  2. A caller asks next() before it sleeps, and successor() when it gives a role up for good or
 //     leaves. successor() names one caller to wake and counts it as awake from then on.
-//  3. The reader begins to wait for the socket only while nobody writes. So it knows all that there
-//     is to wait for: replies, and room for more bytes if the writer was blocked. If a writer is
-//     blocked after that, the reader waits for the reply to commands that have left as a whole, and
-//     checks again when it comes.
+//  3. The reader begins to wait for the socket only while no caller writes. So it knows all events
+//     to wait for: replies, and room for more bytes if the writer was blocked. If a writer is
+//     blocked after that, the reader waits for the reply to commands that were sent completely, and
+//     then checks again.
 //
 // The connection's lock guards all of it. tests/cpp/redis/connection_roles_test.cpp checks it with
 // random schedules.
@@ -35,7 +35,7 @@ class Sleeper {
     Sleeper& operator=(const Sleeper&) = delete;
     ~Sleeper() { awake(); }
 
-    /// It woke by itself, or its call has ended: nobody needs to wake it.
+    /// Removes it from its list: it woke by itself, or its call has ended.
     void awake() {
         before_->after_ = after_;
         after_->before_ = before_;
@@ -71,19 +71,19 @@ class Sleeper {
 
 class ConnectionRoles {
   public:
-    /// What the connection has to do.
+    /// The pending work of the connection.
     struct Work {
         bool to_send;           ///< Bytes that the limits allow to be sent.
         bool half_sent;         ///< Encoded bytes are among them.
         std::size_t in_flight;  ///< Commands that are not answered, or the calls in them.
     };
 
-    /// With this many under way new callers leave sending to the reader: with each reply it sends what
-    /// has gathered since. That makes fewer, larger sends.
+    /// With this many commands in flight, new callers leave sending to the reader, which after each
+    /// reply sends all commands queued since. That makes fewer, larger sends.
     static constexpr std::size_t kEagerFlights = 4;
 
     enum class Next : std::uint8_t { write, read, sleep };
-    /// What a caller that is awake and holds no role does next.
+    /// The next step of a caller that is awake and holds no role.
     Next next(const Work& work) const {
         const bool reader_sends = reading_ && !work.half_sent && work.in_flight >= kEagerFlights;
         if (may_send(work) && !reader_sends) return Next::write;
@@ -91,7 +91,7 @@ class ConnectionRoles {
         return Next::sleep;
     }
 
-    /// Whether there is something to send and nobody sends.
+    /// Whether there are bytes to send and no caller is the writer.
     bool may_send(const Work& work) const { return !writing_ && !blocked_ && work.to_send; }
     /// Whether there is anything to wait for at the socket.
     bool has_to_read(const Work& work) const { return work.in_flight > 0 || blocked_; }

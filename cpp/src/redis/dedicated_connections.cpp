@@ -33,7 +33,7 @@ class DedicatedConnections::Taken {
         owner_.room_.notify_one();
     }
 
-    /// Waits until one is free, and opens a connection if none is idle.
+    /// Waits until a place is free, and opens a connection if the idle list is empty.
     Result<void> take(Deadline deadline) {
         std::unique_lock lock(owner_.mutex_);
         const auto has_room = [this] {
@@ -68,7 +68,7 @@ class DedicatedConnections::Taken {
     /// Nothing is under way on the connection: another call may have it.
     void set_clean() { clean_ = true; }
 
-    /// Sends all bytes; false at the deadline. `left` is what the kernel did not take.
+    /// Sends all bytes; false at the deadline. `left`: the bytes that the kernel did not take.
     Result<bool> send(std::string_view& left, Deadline deadline) {
         while (!left.empty()) {
             HOTCOUNT_TRY_ASSIGN(const std::size_t taken, connection_->write_some(left));
@@ -79,7 +79,7 @@ class DedicatedConnections::Taken {
         return true;
     }
 
-    /// The next reply: none at the deadline.
+    /// The next reply, or nullopt at the deadline.
     Result<std::optional<Reply>> receive(Deadline deadline) {
         Pace pace{deadline};
         while (true) {

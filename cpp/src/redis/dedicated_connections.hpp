@@ -1,6 +1,7 @@
-// Connections that one caller has to itself: for commands that are not known to answer exactly once.
+// Connections for one caller at a time: for commands whose number of replies is not known to be
+// one.
 //
-//   caller --take()--> a connection, idle or new --> back to the idle ones, or closed if in doubt
+//   caller --take()--> an idle or a new connection --> back to the idle list, or closed if in doubt
 //
 // At most Options::exclusive_connections at a time; when all are taken a caller waits until its
 // deadline. Thread-safe. State is per process: the client keeps it in a ForkLocal.
@@ -45,8 +46,8 @@ class DedicatedConnections {
 
     Error closed_error() const;
     Error not_applied(const Error& error) const;
-    // Connections that the dialer was asked for. They belong to no caller: if one leaves at its
-    // deadline, the next caller takes the connection that was asked for it.
+    // Connections requested from the dialer. They belong to no caller: if a caller leaves at its
+    // deadline, the next caller takes the connection.
     struct Arrivals {
         std::mutex mutex;
         std::condition_variable changed;
@@ -68,7 +69,7 @@ class DedicatedConnections {
     mutable std::mutex mutex_;
     std::condition_variable room_;
     std::vector<std::shared_ptr<Connection>> idle_;
-    std::vector<Connection*> busy_;  // Those of taken places that have one.
+    std::vector<Connection*> busy_;  // In use by calls.
     std::size_t taken_{0};
     std::uint64_t connects_{0};
     const std::shared_ptr<Dialer> dialer_;

@@ -55,7 +55,7 @@ Result<void> Dialer::start_threads() {
 void Dialer::work() {
     Lock lock(mutex_);
     while (true) {
-        // Until a dial has succeeded only one thread goes on.
+        // Until a dial has succeeded, a single thread dials.
         if (!reached_ && threads_ > 1) break;
         wait_for_turn(lock);
         if (closed_ || waiting_.empty()) break;
@@ -99,7 +99,7 @@ void Dialer::wait_for_turn(Lock& lock) {
     }
 }
 
-// Parallel dials that fail together are one failure: true for the first.
+// Parallel dials that fail together count as one failure. Returns true for the first of them.
 bool Dialer::note_failure(SteadyTime began) {
     reached_ = false;
     if (began < failed_at_) return false;
@@ -108,8 +108,8 @@ bool Dialer::note_failure(SteadyTime began) {
     return true;
 }
 
-// Under the mutex. A connection that was lost and made anew at once is one line in kQuiet; the end of an
-// outage is another.
+// Under the mutex. Logs the end of an outage, or a lost connection that was replaced at once; the
+// latter at most once in kQuiet.
 void Dialer::tell_reached() {
     const std::string why = std::exchange(lost_why_, {});
     if (outage_.is_on()) return outage_.end();
@@ -216,7 +216,7 @@ Result<std::unique_ptr<Connection>> Dialer::dial_primary(Scripts scripts,
     const auto sentinels = this->sentinels();
     HOTCOUNT_TRY_ASSIGN(const Primary primary,
                         sentinels->find(Deadline::after(options_.connect_timeout)));
-    // Another one may take its place soon, so calls wait.
+    // Another primary may be elected soon, so calls wait.
     const auto waits = [&](const Error& why) {
         return make_error(of_the_connection(why) ? ErrorCode::unavailable : why.code,
                           why.message + " (the primary is " + primary.endpoint.str() + ")",
@@ -230,7 +230,7 @@ Result<std::unique_ptr<Connection>> Dialer::dial_primary(Scripts scripts,
     }
     auto opened = dial_any(std::move(*resolved), scripts, context, lease);
     if (!opened) return waits(opened.error());
-    // A server that stood still greets when it goes on, whoever took its place.
+    // A paused server completes the handshake when it resumes, even if it was replaced meanwhile.
     HOTCOUNT_TRY_ASSIGN(const Primary still,
                         sentinels->find(Deadline::after(options_.connect_timeout)));
     if (still.endpoint != primary.endpoint || lease->ended()) {
@@ -289,7 +289,7 @@ Result<std::unique_ptr<Connection>> Dialer::dial_any(std::vector<Address> addres
         };
         auto opened = open();
         if (!opened && opened.error().code == ErrorCode::auth && logins_ != nullptr) {
-            // The server's password was changed after this one was asked for.
+            // The password may have changed since the credentials function returned it: ask again.
             const Login refused = std::exchange(login, {});
             HOTCOUNT_TRY_ASSIGN(login, this->login(end));
             if (login != refused) opened = open();

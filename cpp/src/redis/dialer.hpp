@@ -2,12 +2,13 @@
 //
 //   ask() --> waiting --(one thread until a dial has succeeded, then up to 16)--> arrived()
 //
-// While dials fail the dialer makes one at a time, each after a random pause between 0 and 0.2 s, then
-// 0.4, 0.8, 1.6 and at most 2 s ("full jitter"). So the clients of one server do not come back
-// together, and a server that is away gets about one attempt a second. However short the pauses come
-// out, at most 2n + 3 dials fail in any n seconds. Parallel dials that fail together count as one, and
-// a connection that ends after its greeting counts as none. A dial that fails gives its error to all
-// that wait for one. After a dial that succeeds, those that wait dial in parallel.
+// While dials fail the dialer makes one at a time, each after a random pause between 0 and 0.2 s,
+// then 0.4, 0.8, 1.6 and at most 2 s ("full jitter"). So the clients of one server do not come back
+// together, and an unreachable server gets about one attempt a second. However short the pauses
+// come out, at most 2n + 3 dials fail in any n seconds. Parallel dials that fail together count as
+// one failure; a connection that ends after the handshake is no failure. The error of a failed dial
+// goes to all waiting requests. After a successful dial, the waiting requests are dialed in
+// parallel.
 //
 // With Sentinels a dial asks them for the primary first, and once more when the server has greeted: it may
 // have been replaced meanwhile. Calls wait within their deadlines while there is no primary.
@@ -15,7 +16,7 @@
 // A dial resolves the server's name anew and tries each address, each with its share of
 // connect_timeout. No call owns it: a caller that leaves at its deadline does not end it.
 //
-// Thread-safe. Per process: a forked child has one of its own.
+// Thread-safe. Per process: a forked child makes its own dialer.
 #pragma once
 
 #include <algorithm>
@@ -86,12 +87,12 @@ class TryBudget {
     SteadyTime paid_until_{};
 };
 
-/// Calls a function that may hang: in a thread of its own, one call at a time, while those that ask wait until
-/// their deadlines. An answer is for all that asked before its call began.
+/// Calls a function that may hang in a thread of its own, one call at a time. Each ask() waits
+/// until its deadline. A result goes to every ask() that began before the call of the function.
 template <class T>
 class CallsApart : public std::enable_shared_from_this<CallsApart<T>> {
   public:
-    /// `late`: the message for one whose deadline passed.
+    /// `late`: the message of the deadline error.
     CallsApart(std::function<Result<T>()> source, std::string late)
         : source_(std::move(source)), late_(std::move(late)) {}
 
@@ -156,8 +157,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     /// `arrived` once, with the connection or the error. If ask() fails (closed, or no thread can be
     /// started), `arrived` is never called. May be called under a lock that `arrived` takes.
     Result<void> ask(Scripts scripts, Arrived arrived);
-    /// Whether calls that wait for a connection shall wait for the next dial, too: nobody answered in
-    /// time, or the server says that it will soon have room. Any other error ends them.
+    /// Whether calls that wait for a connection keep waiting for the next dial: after a timeout, or
+    /// if the server's refusal is temporary. Any other error ends them.
     static bool worth_waiting(const Error& error);
     /// Whether the server answered HELLO in the last dial that succeeded.
     bool knows_hello() const { return knows_hello_.load(std::memory_order_relaxed); }

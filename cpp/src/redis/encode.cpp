@@ -41,7 +41,7 @@ void encode_header(std::string& out, std::size_t words) {
 void encode_word(std::string& out, std::string_view word) { encode_words(out, {&word, 1}); }
 
 void encode_words(std::string& out, std::span<const std::string_view> words) {
-    // One resize for all of them: a batch has thousands.
+    // One resize for all words: a batch has thousands.
     std::size_t size = 0;
     for (const std::string_view word : words) size += word.size() + kMostAroundWord;
     const std::size_t before = out.size();

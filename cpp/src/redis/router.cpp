@@ -54,7 +54,7 @@ std::uint16_t Router::node_at(const Endpoint& endpoint) {
     return find_or_add(endpoint);
 }
 
-// The last one at an endpoint: those before it had that address once.
+// The newest node at an endpoint: earlier nodes had this address before.
 std::uint16_t Router::find_or_add(const Endpoint& endpoint) {
     for (std::size_t i = nodes_.size(); i-- > 0;) {
         if (nodes_[i].endpoint == endpoint) return static_cast<std::uint16_t>(i);
@@ -112,7 +112,7 @@ void Router::apply(const Topology& map, const Endpoint& asked) {
     }
     bool changed = false;
     for (std::size_t slot = 0; slot < map.owner.size() && slot < kSlots; ++slot) {
-        if (map.owner[slot] >= numbers.size()) continue;  // Nobody: the owner before may be back.
+        if (map.owner[slot] >= numbers.size()) continue;  // No owner: keep the last one.
         const std::uint16_t found = numbers[map.owner[slot]];
         const std::uint64_t epoch = map.nodes[map.owner[slot]].epoch;
         const std::uint16_t present = owners_[slot].load(std::memory_order_relaxed);
@@ -135,8 +135,8 @@ void Router::moved(std::uint16_t slot, const Endpoint& endpoint) {
     if (slot >= kSlots || found == kNobody) return;
     const std::uint16_t present = owners_[slot].load(std::memory_order_relaxed);
     if (found == present) return;
-    // The new owner of a slot has a higher epoch than the one before had, known here or not yet: a map
-    // of before the move is outdated.
+    // The new owner has a higher epoch than the former one, even if it is not known here yet: maps
+    // from before the move are outdated.
     const std::uint64_t before = present == kNobody ? 0 : nodes_[present].epoch + 1;
     set_owner(slot, found, std::max(nodes_[found].epoch, before));
     version_.fetch_add(1, std::memory_order_acq_rel);
@@ -170,7 +170,7 @@ Router::Next Router::decide(Operation& operation, std::uint16_t from) {
     } else if (departure.why == Why::refused) {
         operation.route.redirections = 0;
         next.pause = next_pause(operation.pause());
-    }  // Of a lost lane it waits in the next one, for its dial, so that no later call overtakes it.
+    }  // After Why::lost, no pause: the call waits for the next lane's dial, ahead of later calls.
     next.doubts_map = departure.why != Why::ask && departure.error.server_code != "TRYAGAIN" &&
                       departure.error.server_code != "BUSY";
     if (next.pause > Duration{0}) {

@@ -1,8 +1,10 @@
-// Which node of a cluster has a slot, and what becomes of a call that left a node's lane. Decisions only:
-// no I/O, no threads of its own. Thread-safe: owner() and version() are loads, the rest takes a lock.
+// The owner of each slot of a cluster, and the next step of a call that left a node's lane.
+// Decisions only: no I/O, no threads of its own. Thread-safe: owner() and version() are atomic
+// loads, the other functions take a lock.
 //
-// The owner of a slot changes by MOVED, which a node says that has lost it, or by a map whose owner has
-// no lower config epoch than the present one. So the view of a partitioned primary never wins.
+// The owner of a slot changes by MOVED, the reply of a node that has lost the slot, or by a map
+// whose owner has at least the present owner's config epoch. So the view of a partitioned primary
+// never wins.
 #pragma once
 
 #include <array>
@@ -24,15 +26,15 @@ namespace hotcount::redis {
 class Router {
   public:
     static constexpr std::uint16_t kNobody = 0xffff;
-    /// Nodes that one client can know, those of former addresses included.
+    /// The maximum number of nodes, including former addresses of nodes.
     static constexpr std::size_t kMostNodes = 4096;
 
-    /// `address_map`: announced "host:port" to one that this process reaches.
+    /// `address_map`: from an announced "host:port" to the "host:port" that this process can reach.
     explicit Router(std::map<std::string, std::string> address_map = {});
-    /// Where endpoints are made: as announced, or as the address map has it.
+    /// The endpoint in the address map for an announced one, or the announced one itself.
     Endpoint translate(const Endpoint& announced) const;
 
-    /// A number that stays the node's, or kNobody.
+    /// The node's number, which never changes, or kNobody.
     std::uint16_t owner(std::uint16_t slot) const {
         return owners_[slot].load(std::memory_order_acquire);
     }
@@ -48,16 +50,16 @@ class Router {
     std::optional<Node> node(std::uint16_t number) const;
     /// The number of a node at this endpoint, a new one if none is known.
     std::uint16_t node_at(const Endpoint& endpoint);
-    /// Those that own slots, in the last map.
+    /// The nodes that own slots in the last map.
     std::vector<std::uint16_t> primaries() const;
     bool has_map() const { return has_map_.load(std::memory_order_acquire); }
 
-    /// `asked`: who gave the map. One without epochs counts when two nodes have said the same.
+    /// `asked`: the node that gave the map. A map without epochs counts once two nodes gave it.
     void apply(const Topology& map, const Endpoint& asked);
     /// A node has answered that the slot is at this endpoint.
     void moved(std::uint16_t slot, const Endpoint& endpoint);
 
-    /// What becomes of a call that left the lane of this node.
+    /// The next step of a call that left a node's lane.
     struct Next {
         enum class Do : std::uint8_t {
             place,  ///< The slot's owner takes it, after `pause`.
@@ -70,7 +72,7 @@ class Router {
         bool doubts_map{false};
     };
     Next decide(Operation& operation, std::uint16_t from);
-    /// What is known of a call that is in no lane and that waits no longer. `why`: the last refusal.
+    /// The error of a call in no lane whose deadline has passed. `why`: the last refusal.
     static Error unserved(const Operation& operation, const Error& why);
 
   private:
