@@ -1,19 +1,19 @@
-// What a connection has to do: calls that wait, bytes to send, replies that are due. No I/O and no
-// lock: the connection that owns it has both.
+// The state of a connection: queued calls, bytes to send, and calls that await a reply. No I/O and
+// no lock: the connection that owns it has both.
 //
 //   push --> queue --(encode: combines)--> bytes to send, flights --(settle)--> finished
 //
 // A flight is one command, or one batch of commands, on its way to the server and back, with the
-// calls that its reply answers. Among the calls that are encoded at once, adds to one key become one
-// INCRBY and calls of one combinable script one EVALSHA; each caller gets its own answer. No call is
-// moved past another call that touches one of its keys. A combined command that is refused has
-// applied nothing. If the refusal may be for one of its members only, they are sent again one by one,
-// in order; otherwise it answers them all.
+// calls that its reply answers. Among the calls that are encoded at once, adds to one key become
+// one INCRBY and calls of one combinable script one EVALSHA; each caller gets its own answer. No
+// call is moved past another call that touches one of its keys. A combined command that is refused
+// has applied nothing. If the refusal may concern single calls, they are sent again one by one, in
+// order; otherwise all of them get the refusal.
 //
-// What a failure means: a call is run only if all of its bytes had been given to the kernel when the
-// connection broke. A call that was not run, and one that its Repeat allows, goes once more over a
-// new connection before its caller gets an unavailable error. Any other is unknown and is never sent
-// again. When a caller gives up, its late reply is read and dropped.
+// When a connection breaks, a call may have run only if the kernel had taken all of its bytes. A
+// call that cannot have run, or whose Repeat allows it, is sent once more over a new connection
+// before its caller gets an unavailable error. The outcome of any other call is unknown, and it is
+// never sent again. When a caller gives up, its late reply is read and dropped.
 #pragma once
 
 #include <hotcount/clock.hpp>
@@ -41,8 +41,8 @@
 
 namespace hotcount::redis {
 
-/// A request on its way. Its connection's lock, or thread, guards it until it is done. It is also the
-/// Sleeper of the caller that waits for it, if one does.
+/// A submitted request. The lock or the thread of its connection guards it until it is done. It is
+/// also the Sleeper of the caller that waits for it, if any.
 class Operation : public Sleeper {
   public:
     /// Without `done` a caller waits for it and takes the outcome.
@@ -57,7 +57,7 @@ class Operation : public Sleeper {
     /// lane; its router decides where it goes on.
     enum class State : std::uint8_t { queued, postponed, in_flight, held, done, left, abandoned };
 
-    /// What the router of a cluster knows of a call. Nothing of it is used with one server.
+    /// A call's data for the router of a cluster; not used with a single server.
     struct Route {
         static constexpr std::uint16_t kNone = 0xffff;
         std::uint16_t slot{kNone};    ///< Of all of its keys.
@@ -78,7 +78,7 @@ class Operation : public Sleeper {
             lost,     ///< The connection broke; the call may be sent again.
         };
         Why why;
-        Error error;       ///< What its caller gets if time runs out.
+        Error error;       ///< For its caller, if the deadline passes.
         std::string line;  ///< moved, ask: the server's words.
     };
 
@@ -138,7 +138,7 @@ class Operation : public Sleeper {
     Duration pause_{};                // Before the next try, when the server will serve it soon.
     ReplyArray replies_;              // batch: the replies so far.
     std::size_t answered_before_{0};  // batch: replies to commands that are no longer in its bytes.
-    // The answers so far, and the indexes of those that are asked for again.
+    // The answers so far, and the indexes of the answers that are requested again.
     struct Parts {
         ReplyArray replies;
         std::vector<std::size_t> missing;
@@ -161,8 +161,8 @@ class Multiplexer {
   public:
     /// `heard`: of a lane, which is the connection to a node of a cluster; it outlives this. Calls
     /// leave a lane where they would wait for the server or be sent over a new connection. A node that
-    /// speaks after a silence beyond Options::silence() may have been replaced meanwhile, without
-    /// knowing it: what it answers is held until confirm().
+    /// answers after a silence beyond Options::silence() may have been replaced meanwhile, without
+    /// knowing it: its answers are held until confirm().
     explicit Multiplexer(const Options& options, NodeHeard* heard = nullptr)
         : options_(options), node_heard_(heard) {}
 
@@ -178,23 +178,24 @@ class Multiplexer {
         queue_.push_back(std::move(operation));
     }
     std::size_t queued() const { return queue_.size(); }
-    /// Queues those that were postponed until now.
+    /// Queues the postponed calls whose pause is over.
     void requeue_due(SteadyTime now);
-    /// What a caller gets that waits no longer.
+    /// Abandons the call at its caller's deadline; returns the outcome for the caller.
     Result<Reply> give_up(const OperationPtr& operation);
-    /// Gives up the calls that nobody waits for and whose deadline has passed. Ends at most `most` of
-    /// them, and the others when it is called again. Looks at each call only if one is late.
+    /// Gives up asynchronous calls whose deadline has passed. Ends at most `most` of them, and the
+    /// rest in later calls. Scans the calls only if one of them is late.
     void expire(SteadyTime now, std::size_t most);
-    /// Ends at most `most` of those that expire() has given up.
+    /// Ends at most `most` of the calls that expire() has given up.
     void end_late(std::size_t most);
     bool has_late() const { return !late_.empty(); }
-    /// Ends all that wait to be sent, or to be tried again.
+    /// Ends all queued and all postponed calls.
     void fail_queued(const Error& error);
-    /// There is no connection, for this reason. Calls leave a lane then; else those that wait end.
+    /// There is no connection, for this reason. In a lane, a temporary error sends the queued calls
+    /// to the router; any other error ends the queued calls.
     void refuse_queued(const Error& why);
     /// A lane's calls that were not sent leave it.
     void evict(const Error& why);
-    /// Why there is no connection, until there is one. Calls that reach their deadline get this error.
+    /// The error of calls whose deadline passes while there is no connection.
     void unreachable(const Error& why) { unreachable_ = why; }
 
     // -- to the server
@@ -206,9 +207,10 @@ class Multiplexer {
 
     // -- from the server
     std::size_t in_flight() const { return flights_.size(); }
-    /// What new callers look at to leave sending to the reader: commands on their way or, with a
-    /// server that answers soon, the calls that these are for. Calls that wait for its reply travel
-    /// as fewer commands. Over a link the wait would cost them up to a round trip.
+    /// The load by which new callers decide to leave sending to the reader: the commands in flight
+    /// or, with a server that answers within kSoon, the calls in them. Calls that wait for the next
+    /// reply travel as fewer commands; with a distant server that wait would cost up to a round
+    /// trip.
     std::size_t under_way() const { return answers_soon() ? calls_in_flight_ : flights_.size(); }
     /// Whether the last reply came soon.
     bool answers_soon() const { return round_trip_ < kSoon; }
@@ -242,16 +244,17 @@ class Multiplexer {
     Error silent_error() const;
 
     // -- a lane of a cluster
-    /// Since when answers are held; none if they are not.
+    /// The time since which answers are held, or nullopt.
     std::optional<SteadyTime> doubted_since() const {
         return doubted_ ? std::optional{doubted_at_} : std::nullopt;
     }
-    /// Another node, asked at this time, says whether this one still owns its slots. If so what was held
-    /// is answered; else it is unknown, reads excepted. True if that ends the doubt.
+    /// Another node, asked at this time, has said whether this one still owns its slots. If so,
+    /// held answers are delivered; otherwise reads leave the lane and the outcome of other calls is
+    /// unknown. Returns whether the doubt has ended.
     bool confirm(bool owns, SteadyTime asked_at);
     /// Adds the slots of calls that are queued, not answered, or have left and are not handed back.
     void outstanding(SlotSet& slots) const;
-    /// The router has these calls, which nobody waits for and which have left the lane.
+    /// The router has received these asynchronous calls, which had left the lane.
     void handed_back(const std::vector<OperationPtr>& left);
 
     /// The calls that have ended since the last call of this, to be woken or completed.
@@ -259,7 +262,7 @@ class Multiplexer {
     bool has_finished() const { return !finished_.empty(); }
     /// It need not be told.
     void forget(const OperationPtr& operation) { std::erase(finished_, operation); }
-    /// Calls that nobody waits for and that have not ended.
+    /// The number of asynchronous calls that have not ended.
     std::size_t unwaited() const { return unwaited_; }
     void count_unwaited() { ++unwaited_; }
 
@@ -280,7 +283,7 @@ class Multiplexer {
     struct Flight {
         OperationPtr first;
         Operations rest{};      // Combined with the first.
-        std::int64_t total{0};  // What a combined INCRBY adds.
+        std::int64_t total{0};  // The sum of a combined INCRBY.
         std::size_t keys{0};    // Of a combined script.
         std::size_t memory{0};  // Of a batch's replies so far.
         bool with_text{false};
@@ -299,7 +302,7 @@ class Multiplexer {
     };
     class Combiner;
 
-    // A call that nobody waits for and that was given up, with what was known of it then.
+    // An asynchronous call that was given up, with its progress at that time.
     struct Late {
         OperationPtr operation;
         bool was_sent;

@@ -1,4 +1,4 @@
-// What the multiplexer does with calls that end without a reply, and what is then known of them.
+// The part of the multiplexer for calls that end without a reply, and for their outcomes.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -67,7 +67,7 @@ void Multiplexer::expire(SteadyTime now, std::size_t most) {
     end_late(most);
 }
 
-// One look at each call, however many of them are late.
+// A single pass over the calls, however many of them are late.
 void Multiplexer::find_late(SteadyTime now) {
     next_expiry_ = SteadyTime::max();
     const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
@@ -165,7 +165,7 @@ void Multiplexer::lost(const Error& why, bool resend) {
     connected();  // The byte counts of the lost connection must not limit the next one.
     if (!is_lane()) return put_back(again);
     if (!resend) return;  // It is closed.
-    // In the order in which they were handed in, so that no call of a key overtakes another.
+    // In the order of submission, so that no call on a key overtakes another.
     again.insert(again.end(), queue_.begin(), queue_.end());
     queue_.clear();
     for (const OperationPtr& operation : again) {
@@ -201,7 +201,7 @@ void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Oper
     });
 }
 
-// How many of a batch's commands have left as a whole by this connection.
+// The number of a batch's commands that were sent completely over this connection.
 std::size_t Multiplexer::commands_sent(const Flight& flight, std::size_t* bytes) const {
     const std::string_view commands = flight.first->request_.bytes_;
     std::size_t at = 0;
@@ -227,8 +227,9 @@ ReplyArray Multiplexer::parts_of(const Operation& batch, std::size_t sent,
     return parts;
 }
 
-// A batch that was cut by the lost connection: what was answered is known, what was sent and not
-// answered is unknown, and the rest stays in the batch to be sent. False if nothing is left.
+// Splits a batch after its connection was lost: answered commands keep their replies, the outcome
+// of sent commands without a reply is unknown, the rest stays to be sent. False if no command is
+// left.
 bool Multiplexer::lose_part(const Flight& flight, const Error& why) {
     Operation& batch = *flight.first;
     std::size_t bytes = 0;

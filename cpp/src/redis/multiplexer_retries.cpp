@@ -1,9 +1,9 @@
-// What the multiplexer does when the server refuses a call for now: it sends the call again, after a
-// pause, inside the call's deadline. A refused call has applied nothing.
+// The part of the multiplexer for temporary refusals: it sends a refused call again, after a pause
+// and within the call's deadline. A refused call has applied nothing.
 //
 // READONLY is such a refusal: the server was demoted, or the name led to a replica. Then the client
-// must leave the connection and resolve the name again (take_demoted(), drain()). Of a batch, and of
-// script calls that were handed in as one, only the refused part is sent again.
+// must leave the connection and resolve the name again (take_demoted(), drain()). Of a batch, or of
+// many script calls in one request, only the refused part is sent again.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -38,7 +38,7 @@ bool only_reads(std::string_view name) {
     return std::any_of(kReaders.begin(), kReaders.end(), same);
 }
 
-// Encoded words one after the other: where the first ends.
+// The size of the first of several encoded words.
 std::size_t end_of_word(std::string_view words) {
     const std::size_t line = words.find('\n') + 1;
     std::size_t size = 0;
@@ -50,15 +50,15 @@ std::size_t end_of_word(std::string_view words) {
 
 const ReplyError* Multiplexer::refused_for_now(const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
-    // A known one is the client's own words, not the server's.
+    // A known error was made by the client, not by the server.
     if (error == nullptr || error->known || !passes_soon(error_word(error->message)))
         return nullptr;
     if (error_word(error->message) == "READONLY") demoted_ = true;
     return error;
 }
 
-// A script that catches its errors got READONLY for one of its writes. Then it got it for all of them,
-// so nothing was applied.
+// Whether a script that catches errors got READONLY for a write. Then all of its writes were
+// refused, and it has applied nothing.
 bool Multiplexer::refused_inside(const Reply& reply) {
     const auto* const elements = std::get_if<ReplyArray>(&reply.value);
     return elements != nullptr &&
@@ -68,7 +68,7 @@ bool Multiplexer::refused_inside(const Reply& reply) {
            });
 }
 
-// Out of a lane, where they would wait, calls leave.
+// In a lane, calls leave it instead of waiting.
 bool Multiplexer::postpone(const OperationPtr& operation) {
     if (is_lane()) return false;
     operation->pause_ = next_pause(operation->pause_);
@@ -82,8 +82,8 @@ bool Multiplexer::postpone(const OperationPtr& operation) {
     return true;
 }
 
-// Keeps the commands in the batch that were refused for now, and queues it again. A command that is
-// followed by a write that was done is not kept, because the order of writes must stay.
+// Keeps the commands of the batch with a temporary refusal, and queues it again. A refused command
+// before a write that was applied is not repeated: that would change the order of writes.
 bool Multiplexer::ask_again(const OperationPtr& batch) {
     Request& request = batch->request_;
     if (!request.echo_.empty()) {  // A command and its ECHO: both again.
@@ -125,8 +125,8 @@ bool Multiplexer::ask_again(const OperationPtr& batch) {
     return true;
 }
 
-// The same for calls of a script that were handed in as one. The script ran as a whole, so their order
-// does not matter.
+// The same for many script calls in one request. The script ran as a whole, so their order does not
+// matter.
 bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
     std::vector<std::size_t> refused;
     for (std::size_t i = 0; i < replies.size(); ++i) {
@@ -160,7 +160,7 @@ bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
     return true;
 }
 
-// `replies` answer what was sent last; `missing` are the indexes among them that are asked for again.
+// `replies`: those to the last attempt. `missing`: the indexes in it of the calls to send again.
 void Multiplexer::keep_parts(Operation& operation, ReplyArray replies,
                              const std::vector<std::size_t>& missing) {
     if (operation.parts_ == nullptr) {

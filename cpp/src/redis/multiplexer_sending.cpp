@@ -1,5 +1,5 @@
-// What the multiplexer does with calls that wait: it combines those that may travel together into
-// flights, and encodes the flights as bytes to send.
+// The part of the multiplexer for queued calls: combines calls into flights, and encodes the
+// flights as bytes to send.
 #include <algorithm>
 #include <bit>
 #include <hotcount/detail/base/check.hpp>
@@ -15,11 +15,11 @@
 namespace hotcount::redis {
 namespace {
 
-// Most calls in one combined command. It bounds the server's time for the command, and what one
-// refusal makes the client send again.
+// The maximum number of calls in a combined command. It bounds the server's time for the command,
+// and the number of calls to send again after a refusal.
 constexpr std::size_t kMaxCombined = 256;
-// Most keys of calls of a script that are combined: 64 upserts with two keys each, or 128 hits of
-// limiters, which hold up the server for 0.5 ms.
+// The maximum number of keys in a combined script: 64 upserts with two keys each, or 128 hits of
+// limiters, which occupy the server for 0.5 ms.
 constexpr std::size_t kMaxCombinedKeys = 128;
 
 bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }

@@ -10,20 +10,20 @@
 namespace hotcount::redis {
 namespace {
 
-// The errors that a server has for every write while it takes none. Others are about the user's rights
-// or the key.
+// The errors of a server that refuses all writes. Other errors concern the user's permissions or
+// the key.
 constexpr std::array<std::string_view, 4> kTakesNoWrites{"READONLY", "OOM", "MISCONF",
                                                          "NOREPLICAS"};
 
-// What PING is refused for although the server serves reads: it is a replica, its disk fails, or the
-// user may not PING.
+// Whether the server may serve reads although it refused PING: it is a replica, its disk fails, or
+// an ACL denies PING.
 bool may_serve_reads(const Error& error) {
     return error.code == ErrorCode::permission_denied || error.server_code == "READONLY" ||
            error.server_code == "MISCONF";
 }
 
-// A write that never changes anything, nor makes the key. It is in a script that returns the refusal,
-// because a command that is refused so is sent again until the deadline.
+// A write that changes no value and creates no key. A script returns its refusal as text, because
+// the client would send a plain command with such a refusal again until the deadline.
 const Script& try_write_script() {
     static const Script kScript{"return redis.pcall('SETRANGE', KEYS[1], 0, '').err or ''",
                                 Script::Kind::single, [](const Reply& reply, std::size_t) {

@@ -9,8 +9,9 @@
 namespace hotcount::redis {
 namespace {
 
-// Why a node of a cluster refuses a call; null if the refusal is none of these. No time of waiting helps
-// a client that talks to one node: it is no outage, and a limiter's policy must not answer it.
+// The reason for a refusal by a node of a cluster; null for other refusals. Waiting does not help a
+// client of a single node: this is a configuration error, not an outage to which a limiter's policy
+// applies.
 const char* refused_by_cluster(std::string_view word, std::string_view reply) {
     struct Refusal {
         std::string_view word;
@@ -33,14 +34,14 @@ const char* refused_by_cluster(std::string_view word, std::string_view reply) {
     const auto* const found = std::ranges::find(kRefusals, word, &Refusal::word);
     if (found != kRefusals.end()) return found->why;
     const auto says = [&](const char* text) { return reply.find(text) != std::string_view::npos; };
-    // What a script gets that touches a key which it did not declare.
+    // The error of a script that uses an undeclared key.
     if (says("a non local key in a cluster node")) return kElsewhere;
     if (says("keys that do not hash to the same slot")) return kSeveralSlots;
     return nullptr;
 }
 
 ErrorCode classify(std::string_view word, std::string_view reply) {
-    // The server is there but does not serve this now: nothing was applied.
+    // The server refuses the command temporarily: nothing was applied.
     for (const char* not_now :
          {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY", "NOSCRIPT"}) {
         if (word == not_now) return ErrorCode::unavailable;
@@ -50,10 +51,10 @@ ErrorCode classify(std::string_view word, std::string_view reply) {
     if (word == "NOPERM") return ErrorCode::permission_denied;
     if (word == "OOM") return ErrorCode::capacity;
     const auto says = [&](const char* text) { return reply.find(text) != std::string_view::npos; };
-    // What NOPERM becomes inside a script.
+    // The text of NOPERM inside a script.
     if (says("The user executing the script can't")) return ErrorCode::permission_denied;
     if (says("would overflow")) return ErrorCode::overflow;
-    // A string that is no number: to a counter that is another type.
+    // A string that is not a number has the wrong type for a counter.
     if (says("value is not an integer")) return ErrorCode::wrong_type;
     if (says("DB index is out of range")) return ErrorCode::config;
     if (says("invalid password") || says("without any password configured")) return ErrorCode::auth;
@@ -94,7 +95,7 @@ Error error_from_reply(std::string_view reply, std::string_view context) {
     const ErrorCode code = classify(error_word(reply), reply);
     std::string message = shown;
     if (code == ErrorCode::wrong_type || code == ErrorCode::overflow) {
-        // An application may show it to whoever called, so the command stands without the server.
+        // An application may show the message to its user, so it has no server address.
         const std::size_t server = context.rfind(": ");
         context = server == std::string_view::npos ? "" : context.substr(server + 2);
     }

@@ -21,7 +21,7 @@ constexpr std::size_t kFeedBytes = 4 * 1024;
 // "-9223372036854775808" and some room; a line of a type that has a number is never longer.
 constexpr std::size_t kNumberLineBytes = 32;
 
-// What a string takes beside its bytes, if they do not fit into the std::string itself.
+// The overhead of the allocation of a string that does not fit into the std::string itself.
 constexpr std::size_t kAllocationBytes = 16;
 
 constexpr std::size_t kVerbatimFormatBytes = 4;  // "txt:"
@@ -192,8 +192,8 @@ bool ReplyReader::idle() const {
 }
 
 Result<std::optional<Reply>> ReplyReader::next() {
-    // One object on every path: the compiler then makes it where the caller has it. To move a Reply
-    // takes 3 ns.
+    // All paths return this object, so that the compiler constructs it in place (NRVO): moving a
+    // Reply takes 3 ns.
     Result<std::optional<Reply>> reply{std::optional<Reply>{}};
     while (why_.empty()) {
         if (!ready_) {
@@ -220,7 +220,7 @@ Result<std::optional<Reply>> ReplyReader::next() {
     return reply;
 }
 
-// Gives hiredis what it can use, and no more before it was looked at.
+// Feeds hiredis one portion, which it parses before it gets the next.
 void ReplyReader::feed() {
     char* const bytes = buffer_.get() + begin_;
     const std::size_t size = std::min(missing_ > 0 ? missing_ : kFeedBytes, end_ - begin_);

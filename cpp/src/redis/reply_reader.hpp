@@ -1,10 +1,11 @@
 // Parses the bytes of a server into replies. No I/O; for one thread at a time.
 //
-// hiredis reads RESP2 and RESP3. This class turns what it reads into Reply values and enforces the bounds
-// of options.hpp, which hiredis lacks. Pushes and attributes are dropped wherever they stand: they answer
-// no command. Sizes that the server announces are checked before memory is taken: a reply takes at most
-// Options::max_reply_bytes, elements and their overhead counted. hiredis buffers a string until its last
-// byte has come, and the string is copied then: for that moment its memory is taken twice.
+// hiredis parses RESP2 and RESP3. This class makes Reply values of its elements and enforces the
+// bounds of options.hpp, which hiredis lacks. Pushes and attributes are dropped at any place: they
+// answer no command. Sizes that the server announces are checked before memory is allocated: a
+// reply takes at most Options::max_reply_bytes, elements and their overhead included. hiredis
+// buffers a string until its last byte has arrived, and then the string is copied: for that time
+// its memory is allocated twice.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +32,14 @@ class ReplyReader {
     ReplyReader& operator=(const ReplyReader&) = delete;
     ~ReplyReader();
 
-    /// Where to put the next bytes; not empty once next() has returned none.
+    /// Space for the next bytes; not empty after next() has returned nullopt.
     std::span<char> room();
     /// This many bytes were put into room().
     void add(std::size_t bytes) { end_ += bytes; }
-    /// The next whole reply, or none until more bytes come. An error reply is a value here. Bytes that
-    /// are no reply, or a reply beyond the bounds, are an error, and so is everything after them.
+    /// The next complete reply, or nullopt until more bytes arrive. An error reply is a value here.
+    /// An error after invalid bytes or a reply beyond the bounds, and then in each later call.
     Result<std::optional<Reply>> next();
-    /// Whether next() has returned everything that has come.
+    /// Whether next() has returned all bytes as replies.
     bool idle() const;
 
   private:
@@ -55,7 +56,7 @@ class ReplyReader {
 
     const std::size_t max_reply_bytes_;
     std::unique_ptr<char[]> buffer_;
-    std::size_t begin_{0};  // Of what has come and hiredis was not given.
+    std::size_t begin_{0};  // Of the bytes not yet fed to hiredis.
     std::size_t end_{0};
 
     const std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
@@ -69,7 +70,7 @@ class ReplyReader {
         std::size_t memory{0};
         std::size_t elements{0};
     };
-    Reply reply_;         // The one that is coming.
+    Reply reply_;         // The incomplete reply.
     Taken taken_;         // By it.
     ReplyArray dropped_;  // Stands for pushes and attributes; always empty.
     const std::string too_large_;

@@ -76,7 +76,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
 
     void take_in(const Range& range, Result<Reply> outcome) {
         if (!outcome && range.size > 1 && concerns_a_key(outcome.error())) {
-            // Refused before it ran, and perhaps for one key only.
+            // The script was refused before it ran, perhaps because of a single key.
             const std::size_t size = (range.size + kParts - 1) / kParts;
             std::size_t end = range.begin + range.size;
             while (end > range.begin) {
@@ -116,8 +116,8 @@ class Portions : public std::enable_shared_from_this<Portions> {
     std::atomic<bool> other_side_done_{false};
 };
 
-// In a cluster most calls have a slot of their own. They are handed in one by one, and the lane of a node
-// combines those of one slot.
+// In a cluster most calls have different slots. So each call is a request, and the lane of a node
+// combines the calls of one slot.
 void submit_to_nodes(Channel& channel, const ScriptBatch& batch, Deadline deadline,
                      const std::function<void(std::size_t, Result<Reply>)>& settle,
                      std::function<void()> done, const Cancelled* cancelled) {

@@ -19,25 +19,25 @@
 namespace hotcount::redis {
 namespace {
 
-// How often each Sentinel is asked without a reason.
+// The interval of the periodic question to each Sentinel.
 constexpr Duration kLook = std::chrono::seconds{1};
 
 // How long find() waits for the others once a majority has answered.
 constexpr Duration kGrace = std::chrono::milliseconds{50};
 
-// Answers that count in a look: of this one and the last.
+// The maximum age of an answer that counts in a look: answers of this look and of the last one.
 constexpr Duration kRecent = 2 * kLook + kLook / 2;
 
-// How long the word of an elected Sentinel holds that has said nothing since.
+// How long the report of an elected Sentinel counts after its last message.
 constexpr Duration kElectedHolds = std::chrono::seconds{5};
 
-// How long a failover counts of which no Sentinel that answers knows: the one that made it died before it
-// told the others. They make the promoted server a replica of the old primary again after 8 s (four times
-// the 2 s between their messages), or replace that one, with a higher epoch. Other clients go where any
-// Sentinel says at once.
+// How long a failover counts if no Sentinel that answers knows it, because the elected one died
+// before it told the others. After 8 s (four of their 2 s message intervals) these make the
+// promoted server a replica of the old primary again, or replace the old primary with a higher
+// epoch. Other client libraries follow a single Sentinel's answer at once.
 constexpr Duration kUnknownHolds = std::chrono::seconds{10};
 
-// How long replies wait for the Sentinels after the process stood still.
+// How long replies wait for the Sentinels after this process was paused.
 constexpr Duration kConfirm = std::chrono::seconds{1};
 
 SteadyTime now() { return std::chrono::steady_clock::now(); }
@@ -79,7 +79,7 @@ struct Sentinels::Watched {
     std::optional<Endpoint> replaces{};
     SteadyTime replaces_since{};
 
-    /// The answers of the other Sentinels then do not make this primary usable.
+    /// Whether this Sentinel still replaces the primary: then no other Sentinel's answer counts.
     bool still_replaces(const Endpoint& primary) const {
         if (replaces != primary || now() > replaces_since + kElectedHolds) return false;
         const bool gave_up = asked_at > replaces_since &&
@@ -93,9 +93,9 @@ struct Sentinels::Watched {
     }
 };
 
-// Two connections to a Sentinel: RESP2 takes no commands where it is subscribed.
-// A forked child closes them: it has threads and connections of its own, and a Sentinel would go on to
-// send messages that nobody reads when the parent is gone.
+// Two connections to a Sentinel: in RESP2 a subscribed connection takes no other commands.
+// A forked child closes both: it makes its own, and a Sentinel would keep sending messages to the
+// inherited sockets after the parent has ended.
 class Sentinels::Session final : ForkAware {
   public:
     static Result<std::unique_ptr<Session>> open(const Options& options) {
@@ -129,7 +129,7 @@ class Sentinels::Session final : ForkAware {
 
     int descriptor() const { return events_->descriptor(); }
 
-    /// The messages that are there.
+    /// The messages that have arrived.
     Result<std::vector<SentinelEvent>> events(const std::string& service) {
         std::vector<SentinelEvent> events;
         HOTCOUNT_TRY(events_->read_some());
@@ -183,7 +183,7 @@ Result<void> Sentinels::start_threads() {
             [self = shared_from_this(), sentinel = each.get()] { self->watch(*sentinel); });
         each->runs = static_cast<bool>(spawned);
         if (each->runs) continue;
-        // It counts as one that does not answer, until somebody asks again.
+        // Without its thread the Sentinel counts as failed, until the next call of find().
         each->answer = SentinelAnswer::failed(spawned.error());
         each->asked_at = now();
     }
@@ -208,12 +208,12 @@ void Sentinels::watch(Watched& sentinel) {
         } else {
             record(sentinel, began, SentinelAnswer::failed(std::move(session).error()));
         }
-        // Subscribed again at once, unless its sessions end as soon as they begin.
+        // Subscribe again at once, unless sessions end as soon as they begin.
         if (now() < began + kLook) rest(sentinel);
     }
 }
 
-// Until a look is due, or somebody wants to know.
+// Sleeps until the next look is due, or until ask_all() wakes the thread.
 void Sentinels::rest(const Watched& sentinel) const {
     pollfd waiting{sentinel.wake, POLLIN, 0};
     if (!closed_) (void)poll(&waiting, 1, static_cast<int>(kLook / std::chrono::milliseconds{1}));
@@ -237,7 +237,7 @@ void Sentinels::follow(Watched& sentinel, Session& session) {
             (void)poll(waiting, 2, static_cast<int>(most));
             if (waiting[0].revents != 0) {
                 auto events = session.events(options_.service);
-                if (!events) return;  // The next session tells why, if it cannot be made.
+                if (!events) return;  // If it fails, the next session reports the error.
                 for (const SentinelEvent& event : *events) note(sentinel, event);
             }
             std::uint64_t asked = 0;
@@ -248,7 +248,7 @@ void Sentinels::follow(Watched& sentinel, Session& session) {
 
 void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer) {
     std::optional<Endpoint> primary;
-    std::optional<Endpoint> replaced;  // Whoever missed the event sees it in the look.
+    std::optional<Endpoint> replaced;  // If the event was missed, this look reports it.
     if (answer.replaces_it) replaced = answer.primary;
     bool is_new = false;
     SteadyTime majority_asked{};
@@ -282,7 +282,7 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
     if (is_new) changed_();
 }
 
-// Under the mutex. The time since which most Sentinels have been asked and have answered.
+// Under the mutex. The latest time since which a majority of the Sentinels was asked and answered.
 SteadyTime Sentinels::when_majority_was_asked() const {
     std::vector<SteadyTime> asked;
     for (const auto& each : watched_) {
@@ -294,7 +294,7 @@ SteadyTime Sentinels::when_majority_was_asked() const {
     return *last;
 }
 
-// Where no majority answers, the connection goes on.
+// If no majority answers, the connection stays in use.
 void Sentinels::confirm(Lease& lease) {
     const SteadyTime began = now();
     if (closed_ || blind_ || began - majority_asked_.load() < kRecent) return;
@@ -330,9 +330,9 @@ void Sentinels::note(Watched& sentinel, const SentinelEvent& event) {
     changed_();
 }
 
-// -- its callers --------------------------------------------------------------------------------
+// -- callers of find() --------------------------------------------------------------------------
 
-// Under the mutex. Answers that were asked for earlier do not count.
+// Under the mutex. Answers to questions before `since` do not count.
 Result<Primary> Sentinels::primary_since(SteadyTime since) {
     std::vector<SentinelAnswer> answers;
     for (const auto& each : watched_) {

@@ -3,12 +3,14 @@
 //   a thread for each Sentinel: SUBSCRIBE, and a look each second --> answers --choose_primary()--> the primary
 //   find()    asks all of them anew                                   events --> Lease::end()
 //
-// A paused primary that is replaced acknowledges the commands in its sockets when it resumes, and calls
-// itself a primary for ten seconds more: those writes are lost. Its connections therefore end when a
-// Sentinel is elected to replace it, before the replica is promoted, and the outcome of their pending
-// calls is unknown. The look each second finds an election whose message a lost subscription missed. A
-// client process that was paused itself finds replies of the replaced primary beside the messages of the
-// Sentinels: if no majority has been asked for 2.5 s, a reply counts only after a majority was asked again.
+// A paused primary that is replaced acknowledges the commands in its sockets when it resumes, and
+// reports the role of a primary for 10 s more: these writes are lost.
+//  - Its connections therefore end when a Sentinel is elected to replace it, before the replica is
+//    promoted. The outcome of their pending calls is unknown.
+//  - The look each second finds an election whose message a lost subscription missed.
+//  - A client process that was paused itself may read replies of the replaced primary before the
+//    Sentinels' messages. So after 2.5 s without an answer of a majority, a reply counts only once
+//    a majority has been asked again.
 //
 // Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
 // with close().
@@ -40,9 +42,9 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     Sentinels(const Sentinels&) = delete;
     Sentinels& operator=(const Sentinels&) = delete;
 
-    /// What a majority says now; waits for the others no longer than kGrace.
+    /// Asks all Sentinels. After a majority has answered it waits at most kGrace for the others.
     Result<Primary> find(Deadline deadline);
-    /// For a connection to this primary.
+    /// The lease for a connection to this primary.
     std::shared_ptr<Lease> lease(const Endpoint& primary);
     /// Does not wait for the threads.
     void close();
@@ -72,7 +74,7 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     std::condition_variable answered_;
     std::uint64_t known_epoch_{0};
     SteadyTime known_since_{};                  // When a Sentinel last knew of that failover.
-    std::atomic<SteadyTime> majority_asked_{};  // What it said has been acted on.
+    std::atomic<SteadyTime> majority_asked_{};  // The last one acted upon.
     std::atomic<bool> blind_{false};            // No majority answered confirm().
     std::optional<Endpoint> found_;             // By the last look, if a majority agreed.
     std::vector<std::weak_ptr<Lease>> leases_;

@@ -31,7 +31,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
     return words;
 }
 
-// Calls wait for it within their deadlines.
+// A temporary error: calls wait within their deadlines.
 Error passes(const std::string& message) {
     return make_error(ErrorCode::unavailable, message, "MASTERDOWN");
 }
@@ -128,7 +128,7 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
         }
         if (said + of_kind(Said::no_service) == 0) {
             const std::string message = who + "none of the " + all + " Sentinels answers" + reasons;
-            // One that is late may answer the next time.
+            // A Sentinel that is late may answer the next time.
             return late > 0 ? passes(message) : make_error(ErrorCode::unavailable, message);
         }
         return passes(who + "no majority of the Sentinels: " + std::to_string(said) + " of " + all +

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::string_view kAllSlots = "16384";
 
-// PING, then HELLO without arguments if the greeting was one, because that needs no further right and
-// changes nothing; and more only of a server that is no plain primary.
+// Sends PING, then HELLO without arguments if the handshake used HELLO: that needs no other
+// permission and changes no state. Further commands follow only if the server is not a plain
+// primary.
 class ServerLook : public std::enable_shared_from_this<ServerLook> {
   public:
     ServerLook(const Options& options, std::shared_ptr<const Dialer> dialer, Channel& channel,
@@ -54,7 +55,7 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
         submit(Request::command(command), std::move(then));
     }
 
-    // A server that does not say what it is has answered PING.
+    // Without a role in the reply the check passes: the server has answered PING.
     void take_greeting(Result<Reply> greeted) {
         auto* const replies = greeted.ok() ? std::get_if<ReplyArray>(&greeted->value) : nullptr;
         if (replies == nullptr || replies->size() != 1) return done_({});
@@ -133,7 +134,7 @@ std::optional<std::string> info_field(const Reply& info, std::string_view name) 
     return {};
 }
 
-// HELLO answers with names and values in turn.
+// The reply to HELLO is a flat array: name, value, name, value ...
 std::string hello_field(const Reply& greeted, std::string_view name) {
     const auto* const fields = std::get_if<ReplyArray>(&greeted.value);
     for (std::size_t i = 0; fields != nullptr && i + 1 < fields->size(); i += 2) {

@@ -1,5 +1,5 @@
-// What a server says of itself: fields of INFO and HELLO, its eviction policy, and whether it can be a
-// store.
+// Questions to a server about itself: fields of INFO and HELLO, its eviction policy, and whether it
+// can be a store.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
@@ -14,17 +14,19 @@
 
 namespace hotcount::redis {
 
-/// The value behind "name:" in what INFO or CLUSTER INFO answers.
+/// The value behind "name:" in the reply to INFO or CLUSTER INFO.
 std::optional<std::string> info_field(const Reply& info, std::string_view name);
-/// The value of a name in what HELLO answers; empty if there is none, or if it is no text.
+/// The value of a name in the reply to HELLO; empty if the name is missing or its value is not a
+/// string.
 std::string hello_field(const Reply& greeted, std::string_view name);
 
-/// What Client::ping() does, over one of the client's channels, whose connections the dialer opens.
+/// Client::ping() over one of the client's channels, whose connections the dialer opens.
 void look_at_server(const Options& options, std::shared_ptr<const Dialer> dialer, Channel& channel,
                     Deadline deadline, Completion<void> done, const Cancelled* cancelled);
 
-/// The server's maxmemory-policy; empty if it does not say. One round trip. Of a cluster the one of a
-/// primary that evicts any key, if there is one; a round trip to each primary.
+/// The server's maxmemory-policy, in one round trip; empty if the reply lacks it. In a cluster,
+/// with a round trip to each primary, the policy of a primary that evicts any key, if such a
+/// primary exists.
 std::string eviction_policy(Client& client, Timeout timeout);
 
 }  // namespace hotcount::redis

@@ -2,12 +2,11 @@
 //
 //   caller --> queue --(write role)--> send --> flights, in order --(read role)--> answers
 //
-// A flight is one command on its way, with the calls that its reply answers (multiplexer.hpp, which
-// also says what is combined and what a failure means). There are two roles, each held by at most one
-// caller. The writer encodes and sends everything that is queued. The reader receives, gives every
-// reply to the oldest flight and wakes its callers. Calls that nobody waits for are done along with
-// the others, or by a caller of run_once(). connection_roles.hpp decides who takes a role, and who is
-// woken for it.
+// A flight is one command in flight, with the calls that its reply answers (multiplexer.hpp, which
+// also documents combining and failures). There are two roles, each held by at most one caller. The
+// writer encodes and sends all queued calls. The reader receives, gives every reply to the oldest
+// flight and wakes its callers. Either also serves asynchronous calls, and so does run_once().
+// connection_roles.hpp decides which caller takes a role or is woken for it.
 //
 // Thread-safe. State is per process: the client keeps it in a ForkLocal. A caller that is alone pays
 // exactly one send and one recv, on its own stack.
@@ -32,12 +31,12 @@
 
 namespace hotcount::redis {
 
-/// A caller that is alone on a connection polls for its reply before it sleeps, because to be woken
-/// takes longer than a server nearby takes to answer.
+/// The only caller on a connection polls for its reply before it sleeps, because a wakeup takes
+/// longer than the answer of a server nearby.
 ///
-/// The spin goes on only while it pays. A reply that comes in time earns a point, one that comes late
-/// costs four. Without points the caller spins only once in 256 replies. On a busy machine a yield
-/// takes long, so the points are gone soon. For one thread at a time.
+/// A reply within the spin earns a point, a later reply costs four. Without points the caller spins
+/// only once in 256 replies. On a busy machine a yield takes long, so the points are soon used up.
+/// For one thread at a time.
 class AdaptiveSpin {
   public:
     explicit AdaptiveSpin(Duration budget) : budget_(budget) {}
@@ -74,12 +73,12 @@ class AdaptiveSpin {
     unsigned replies_{0};
 };
 
-/// Takes what lanes hand back: a lane is the connection to one node of a cluster. Called without the
-/// lane's lock.
+/// Takes the calls that lanes hand back; a lane is the connection to one node of a cluster. Called
+/// without the lane's lock.
 class LaneOwner {
   public:
     virtual ~LaneOwner() = default;
-    /// A call that nobody waits for has left the lane.
+    /// An asynchronous call has left the lane.
     virtual void left(std::uint16_t node, const OperationPtr& operation) = 0;
     /// Calls of the lane have ended or left.
     virtual void answered(std::uint16_t node) = 0;
@@ -102,18 +101,18 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
           dialer_(std::move(dialer)),
           multiplexer_(options_, lane_.heard.get()) {}
 
-    /// Returns the reply, or the error that says what is known, by the deadline.
+    /// Returns the reply by the deadline, or an error that tells whether the call may have run.
     Result<Reply> execute(Request&& request, Deadline deadline);
-    /// The same. Of a lane, the call may have left it when this returns (Operation::has_left()); then
-    /// the result says nothing.
+    /// The same. In a lane, the result has no meaning if the call has left it
+    /// (Operation::has_left()).
     Result<Reply> execute(const OperationPtr& operation);
     /// Queues the call and returns. The thread that drives the connection calls its completion.
     void submit(const OperationPtr& operation);
-    /// The same; false and the error if it was not taken.
+    /// Queues the call, or returns the error why it cannot.
     std::optional<Error> take(const OperationPtr& operation);
-    /// Sends and receives until a call that nobody waits for has ended; returns how many have.
+    /// Sends and receives until an asynchronous call has ended; returns the number that ended.
     std::size_t run_once(Deadline deadline);
-    /// Calls that nobody waits for and that have not ended.
+    /// The number of asynchronous calls that have not ended.
     std::size_t unwaited();
     void close();
 
@@ -147,7 +146,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
   private:
     using Lock = std::unique_lock<std::mutex>;
 
-    // What a thread works for: the end of its own call, or of any call that nobody waits for.
+    // The event for which a thread works: the end of its own call, or of any asynchronous call.
     struct Goal {
         const Operation* own;
         std::uint64_t completed_before;
@@ -190,7 +189,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     const std::shared_ptr<Dialer> dialer_;
     Multiplexer multiplexer_;
     std::shared_ptr<Connection> connection_;
-    std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
+    std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of newly queued calls.
     std::vector<Reply> replies_;                                     // The reader's.
     AdaptiveSpin spin_{options_.spin};                               // The reader's.
     AdaptiveSpin pause_{Multiplexer::kSoon};                         // The reader's.
@@ -199,11 +198,11 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     bool dialing_{false};  // The dialer was asked for a connection and has not answered.
     unsigned places_{0};   // Given to callers so far.
     bool closed_{false};
-    std::uint64_t completed_{0};  // Calls that nobody waited for.
+    std::uint64_t completed_{0};  // Asynchronous calls that ended.
     Counts counts_;
 };
 
-/// What clients of one server and of a cluster have in common: their numbers.
+/// The common part of the clients of one server and of a cluster: statistics and ping().
 class CountingClient : public Client {
   public:
     /// Of all connections in this process.

@@ -1,8 +1,8 @@
-// TLS over a socket that does not block, by the system's OpenSSL, which the first use loads.
+// TLS over a non-blocking socket with the system's OpenSSL, which the first use loads.
 //
-// OpenSSL keeps errors in a queue for each thread, and reads the outcome of an operation from it. An
-// error that another connection of the thread left there would count as a failure of this one, so the
-// queue is emptied before each operation and after a failed one.
+// OpenSSL keeps errors in a queue for each thread, and reads the outcome of an operation from it.
+// An error left by another connection of the thread would count as a failure of this one, so the
+// queue is emptied before each operation and after a failed operation.
 #pragma once
 
 #include <hotcount/detail/redis/options.hpp>
@@ -28,7 +28,7 @@ using TlsContext = std::shared_ptr<ssl_ctx_st>;
 Result<TlsContext> make_tls_context(const Options& options);
 
 /// One connection's TLS. Thread-safe: one thread may read while another writes.
-/// Errors are unavailable, and say what failed without the server's address.
+/// Errors have the code unavailable; their messages lack the server's address.
 class TlsSession {
   public:
     /// The caller keeps the socket, and closes it. The certificate must be for `host`, or for
@@ -42,10 +42,11 @@ class TlsSession {
 
     enum class Step : std::uint8_t { done, wants_to_read, wants_to_write };
     Result<Step> handshake();
-    /// Returns how many bytes the kernel took. After 0, which means none now, the next call must pass
-    /// the same bytes.
+    /// Returns the number of bytes that the kernel took. After 0 (the socket's buffer is full) the
+    /// next call must pass the same bytes.
     Result<std::size_t> write(std::string_view bytes);
-    /// Returns how many bytes were read, 0 if none are there now. Leaves no bytes that poll() cannot see.
+    /// Returns the number of bytes read, 0 if none have arrived. Leaves no bytes that poll() cannot
+    /// see.
     Result<std::size_t> read(std::span<char> room);
 
   private:

@@ -10,7 +10,8 @@
 namespace hotcount::redis {
 namespace {
 
-// What clients get where cluster-preferred-endpoint-type is hostname and a node announces none.
+// The endpoint of a node that announces no hostname, if cluster-preferred-endpoint-type is
+// hostname.
 constexpr std::string_view kUnknown = "?";
 
 template <class T>
