@@ -69,7 +69,7 @@ class ClusterCalls {
     // -- events of lanes and maps
     void left(std::uint16_t node, const OperationPtr& operation);
     void answered(std::uint16_t node);
-    /// Moves calls whose pause is over or whose slot has an owner, and ends those that are late.
+    /// Moves calls whose pause is over or whose slot has an owner, and ends calls that are late.
     void look();
     void close(const Error& closed);
     /// The number of asynchronous calls that are in no lane.

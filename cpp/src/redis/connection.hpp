@@ -146,14 +146,14 @@ class Connection {
     const int socket_;
     const Address peer_;
     const Options& options_;
-    std::unique_ptr<TlsSession> tls_;  // Null: none.
+    std::unique_ptr<TlsSession> tls_;  // Null: no TLS.
     ReplyReader replies_;
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
     bool knows_hello_{false};
     std::string role_;              // As HELLO has it.
-    std::shared_ptr<Lease> lease_;  // Null: none.
+    std::shared_ptr<Lease> lease_;  // Null: no Sentinels.
 };
 
 }  // namespace hotcount::redis

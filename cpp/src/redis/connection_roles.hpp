@@ -78,8 +78,8 @@ class ConnectionRoles {
         std::size_t in_flight;  ///< Commands that are not answered, or the calls in them.
     };
 
-    /// With this many commands in flight, new callers leave sending to the reader, which after each
-    /// reply sends all commands queued since. That makes fewer, larger sends.
+    /// With this much in flight (Work::in_flight), new callers leave sending to the reader, which
+    /// after each reply sends all commands queued since. That makes fewer, larger sends.
     static constexpr std::size_t kEagerFlights = 4;
 
     enum class Next : std::uint8_t { write, read, sleep };

@@ -87,7 +87,7 @@ class TryBudget {
     SteadyTime paid_until_{};
 };
 
-/// Calls a function that may hang in a thread of its own, one call at a time. Each ask() waits
+/// Calls a function that may hang, in a thread of its own, one call at a time. Each ask() waits
 /// until its deadline. A result goes to every ask() that began before the call of the function.
 template <class T>
 class CallsApart : public std::enable_shared_from_this<CallsApart<T>> {

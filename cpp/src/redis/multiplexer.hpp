@@ -180,7 +180,7 @@ class Multiplexer {
     std::size_t queued() const { return queue_.size(); }
     /// Queues the postponed calls whose pause is over.
     void requeue_due(SteadyTime now);
-    /// Abandons the call at its caller's deadline; returns the outcome for the caller.
+    /// Abandons a call whose caller stops waiting; returns the outcome for the caller.
     Result<Reply> give_up(const OperationPtr& operation);
     /// Gives up asynchronous calls whose deadline has passed. Ends at most `most` of them, and the
     /// rest in later calls. Scans the calls only if one of them is late.

@@ -132,7 +132,7 @@ void SharedConnection::sleep(Lock& lock, Sleeper& sleeper, Deadline deadline) {
     sleeper.wave().wait(seen, deadline, sleeper.place());
 }
 
-// A postponed call is sent again before its deadline.
+// The caller of a postponed call wakes at the end of the pause, to send it again.
 SteadyTime SharedConnection::wait_until(const Goal& goal, Deadline deadline) const {
     const bool postponed = goal.own != nullptr && goal.own->state() == Operation::State::postponed;
     return postponed ? std::min(goal.own->retry_at(), deadline.time()) : deadline.time();
