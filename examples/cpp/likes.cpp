@@ -1,11 +1,12 @@
-// Counts likes from lines "item user": a user likes an item once, and 5 items a minute.
+// Counts likes from lines "item user". A user's repeated likes of an item count once. Each user may
+// send 5 lines a minute.
 //
 //   cmake --install build/release --prefix /tmp/hotcount --component cpp    # after `make build`
 //   cmake -S examples/cpp -B build/example -DCMAKE_PREFIX_PATH=/tmp/hotcount
 //   cmake --build build/example
 //   printf '1 7\n1 8\n1 7\n2 7\n' | build/example/likes sqlite:///likes.db
 //
-// Several of them may count in one database at once; PostgreSQL and MariaDB do too.
+// Several processes may use one database at once. PostgreSQL and MariaDB URLs work too.
 
 #include <cstdint>
 #include <cstdio>
@@ -43,7 +44,7 @@ hotcount::Result<void> count_likes(const std::string& url) {
     if (!std::cin.eof()) {
         return Error{ErrorCode::config, "a line is not \"item user\"; nothing was counted", ""};
     }
-    // One transaction for many of them; each has a result of its own.
+    // Many ballots share a transaction; each has a result of its own.
     for (const Result<Cast>& cast : votes->cast_many(ballots)) {
         if (!cast) std::fprintf(stderr, "%s\n", cast.error().message.c_str());
     }

@@ -1,4 +1,4 @@
-"""The same for uvicorn: uvicorn --factory asgi_app:make_app, one process for each port."""
+"""wsgi_app.py for uvicorn: uvicorn --factory asgi_app:make_app, one process for each port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AWAY = (
 
 
 async def away(request: Request, error: Exception) -> JSONResponse:
-    # The text names servers: it is for the log.
+    # The error's text names servers, so it goes to the log and not to the client.
     logging.getLogger("app").warning("%s: %s", request.url.path, error)
     return JSONResponse({"detail": "try again later"}, 503, {"Retry-After": "1"})
 
@@ -40,10 +40,10 @@ def make_app() -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         registry = CollectorRegistry()
         registry.register(Collector(votes, views))
-        # In a thread of its own: a scrape waits for the database and must not hold the loop.
+        # In a thread: a scrape waits for the database, which would block the event loop.
         start_http_server(int(os.environ.get("METRICS_PORT", "9101")), registry=registry)
         yield
-        # After SIGTERM and the last request: sends the views that only this process has.
+        # After SIGTERM and the last request: sends the views that are only in this process.
         await views.aclose()
         await votes.aclose()
         await store.aclose()

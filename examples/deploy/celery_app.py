@@ -1,4 +1,4 @@
-"""Rounds of a sync worker as a periodic task, in place of `hotcount sync`.
+"""A periodic task that runs one round of a sync worker. It replaces `hotcount sync`.
 
 celery --app celery_app worker --concurrency 1 --beat
 """
@@ -15,7 +15,7 @@ app.conf.beat_schedule = {
     "save counts": {
         "task": "celery_app.save",
         "schedule": 1.0,
-        # A round that nobody took in time is dropped: the next one does its work.
+        # A task that no worker took within 1 s is dropped: the next round does its work.
         "options": {"expires": 1.0},
     }
 }
@@ -26,5 +26,5 @@ worker = votes.sync_worker()
 
 @app.task(ignore_result=True)  # type: ignore[untyped-decorator]
 def save() -> None:
-    # Rounds may overlap, also with those of `hotcount sync`: each step is fenced.
+    # A round may overlap another one, of this task or of `hotcount sync`: each step is fenced.
     worker.run_once(timeout=10)

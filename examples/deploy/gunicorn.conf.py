@@ -8,7 +8,7 @@ preload_app = True
 graceful_timeout = 20
 
 # Each worker serves its own metrics on the first of these ports that is free. While workers are
-# replaced, the old and the new ones are there: twice as many.
+# replaced, old and new workers run at the same time and need twice as many ports.
 FIRST_PORT = int(os.environ.get("METRICS_PORT", "9101"))
 METRICS_PORTS = range(FIRST_PORT, FIRST_PORT + 2 * workers)
 
@@ -27,7 +27,7 @@ def post_worker_init(worker: Any) -> None:
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    # After SIGTERM and the last request: sends the views that only this process has.
+    # After SIGTERM and the last request: sends the views that are only in this process.
     from wsgi_app import views, votes
 
     views.close()

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 DATABASE_URL = os.environ["DATABASE_URL"]
 REDIS_URL = os.environ["REDIS_URL"]
 
-# Made in the master if the application is preloaded. Each worker makes connections of its own.
+# With preload_app the master makes these objects. Each worker opens connections of its own.
 database = hotcount.connect_database(DATABASE_URL)
 store = hotcount.connect_store(REDIS_URL)
 votes = hotcount.Votes(database, missing_items="create")
@@ -31,7 +31,7 @@ AWAY = (
 
 
 def away(error: Exception) -> ResponseReturnValue:
-    # The text names servers: it is for the log.
+    # The error's text names servers, so it goes to the log and not to the client.
     app.logger.warning("%s: %s", request.path, error)
     return jsonify(detail="try again later"), 503, {"Retry-After": "1"}
 
@@ -53,6 +53,6 @@ def like(item: int, user: int) -> dict[str, int]:
 
 @app.post("/views/<page>")
 def view(page: str) -> dict[str, int]:
-    # Counted in this process, and sent to Redis within flush_interval.
+    # The view is counted in this process and sent to Redis within flush_interval.
     views.add(page, ack="local")
     return {"pid": os.getpid()}

@@ -1,4 +1,4 @@
-"""What the blog needs and no more."""
+"""The smallest set of Django settings that the blog needs."""
 
 import json
 import os

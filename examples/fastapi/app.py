@@ -1,10 +1,11 @@
-"""A like button with live counts: FastAPI, and counts over server-sent events.
+"""A like button in FastAPI, with live counts over server-sent events.
 
     pip install . fastapi uvicorn    # in a clone of hotcount
     uvicorn --app-dir examples/fastapi app:app --workers 2 --timeout-graceful-shutdown 1
 
-Open http://127.0.0.1:8000 in several windows. A visitor, told by a cookie, likes each item once,
-however often the request is sent. DATABASE is the URL of another database than likes.db.
+Open http://127.0.0.1:8000 in several windows. A cookie identifies a visitor. A visitor's like of
+an item counts once, however often the request is sent. The environment variable DATABASE is the
+URL of the database. Default: sqlite:///likes.db.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ changed = asyncio.Condition()
 
 
 async def watch() -> None:
-    """One reader for all viewers of this process."""
+    """Reads the counts every 0.2 s, once for all event streams of this process."""
     while True:
         with suppress(hotcount.HotcountError):  # The next round asks again.
             found = await votes.count_many(list(NAMES))

@@ -1,4 +1,4 @@
-// What can go wrong, in one enum. Each code says what the caller knows afterwards.
+// The errors of the library. Each code says what the caller knows about the outcome of the call.
 //
 // Core functions return a Result<T> (result.hpp) that may hold an Error; none throws. Errors are
 // values: free to copy, safe to hand between threads.
@@ -18,18 +18,18 @@ namespace hotcount {
 enum class ErrorCode : std::uint8_t {
     unavailable,        ///< The backend cannot be reached or is not ready; nothing was applied.
     deadline,           ///< The deadline passed; nothing was applied.
-    outcome_unknown,    ///< Sent, no answer: applied or not. Only an idempotent retry is safe.
+    outcome_unknown,    ///< Sent and not answered: maybe applied. Only an idempotent retry is safe.
     wrong_type,         ///< The key holds another type; nothing was applied.
     auth,               ///< Wrong or missing credentials.
     permission_denied,  ///< An ACL, a grant or the file system refuses.
     capacity,           ///< A bound was reached (queue, memory); nothing was applied.
     integrity,          ///< A constraint refuses (foreign key, unique); nothing was applied.
     overflow,           ///< The sum would leave signed 64 bits; nothing changed.
-    config,             ///< A bad URL, key, option; the message names it.
+    config,             ///< A bad URL, key or option; the message names it.
     database,           ///< The database refused; server_code carries its own code.
     reply,              ///< The server answered with another error; server_code carries its word.
-    lease_lost,         ///< A build of a set is no longer its builder's; nothing was applied.
-    closed,             ///< Used after close().
+    lease_lost,         ///< A builder of a set no longer holds its lease; nothing was applied.
+    closed,             ///< The object was used after close().
 };
 
 /// The code's name as spelled above, for messages and tables.
@@ -38,17 +38,17 @@ std::string_view to_string(ErrorCode code);
 /// Whether a call that failed with this code certainly changed nothing, so that a retry is safe.
 constexpr bool nothing_applied(ErrorCode code) { return code != ErrorCode::outcome_unknown; }
 
-/// What a database's own code means to whoever decides what to do next, whichever database it is.
-/// The dialect that makes an error says so; nobody above reads codes. The names are the conditions of
-/// SQLSTATE where it has one.
+/// The kind of a database's error, the same for all databases. Retries depend on it. The dialect
+/// derives it from the database's own code, which no other layer reads. Where SQLSTATE has a
+/// condition of this kind, the name is that condition's.
 enum class SqlCondition : std::uint8_t {
-    unspecified,  ///< One write alone may have brought it about: a constraint, a trigger, a value.
+    unspecified,           ///< One write alone may be the cause: a constraint, a trigger, a value.
     of_all_writes,         ///< Concerns every write alike: schema, rights, resources, the session.
     transaction_conflict,  ///< Deadlock, serialization failure, lock not available: rolled back.
-    query_canceled,        ///< Somebody ended the statement: it waited for a row, or for too long.
+    query_canceled,        ///< Cancelled: the statement waited for a row, or ran for too long.
     invalid_statement_name,  ///< The session does not have the prepared statement; nothing was run.
     idle_session_timeout,    ///< The session had ended before the statement came.
-    read_only,               ///< The server takes no writes: it is no primary (any more).
+    read_only,               ///< The server accepts no writes: it is not, or no longer, a primary.
     host_lost,  ///< One of several hosts was lost with nothing applied: another may take over.
     too_many_connections,  ///< The server, or a pooler before it, has no room for another session.
     too_many_statements,   ///< The server has no room for another prepared statement.
@@ -56,7 +56,7 @@ enum class SqlCondition : std::uint8_t {
     narrow_column,  ///< A number is out of the range of a column that has less than 64 bits.
 };
 
-/// What an error is about, for programs: the parts of its message. Empty if it names none.
+/// The parts of an error's message, for programs. A part that the message does not have is empty.
 struct ErrorFacts {
     std::string server;               ///< The server, as messages name it.
     std::optional<Duration> timeout;  ///< The timeout of the call.
@@ -65,8 +65,8 @@ struct ErrorFacts {
     std::string value;                ///< The value of the option, as text; never a password.
     /// The ids of a vote, as the tables hold them.
     std::optional<std::variant<std::int64_t, std::string>> item, user;
-    std::string missing;  ///< "item" or "user": whichever a vote was refused for not being there.
-    /// The session of a COMMIT that was lost on the way, as its dialect names it (sql/unknown.hpp).
+    std::string missing;  ///< "item" or "user": the row whose absence made a vote fail.
+    /// The session whose COMMIT got no answer, as its dialect names it (sql/unknown.hpp).
     std::string lost_session;
 };
 
@@ -104,7 +104,7 @@ inline Error bad_option(std::string_view option, std::string_view says, std::str
     return error;
 }
 
-/// The same about a number: "slots is 0; at least 1".
+/// bad_option() for a number: "slots is 0; at least 1".
 template <class Number>
 Error bad_value(std::string_view option, Number value, std::string_view takes) {
     const std::string text = std::to_string(value);

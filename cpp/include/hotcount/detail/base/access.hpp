@@ -1,4 +1,4 @@
-// What a program wants of a server, for the question whether the server can do it now.
+// The kind of access for which a readiness check asks.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace hotcount {
 
 enum class Access : std::uint8_t {
     reads,
-    writes,  ///< And reads.
+    writes,  ///< Reads and writes.
 };
 
 }  // namespace hotcount

@@ -1,4 +1,4 @@
-// How a call that nobody waits for gives its outcome: it calls a Completion.
+// Completions: the functions that receive the outcomes of asynchronous calls.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace hotcount {
 
-/// Called exactly once, with the value or the error. Each call documents which thread calls it, and
-/// whether that may happen before the call returns. It must not throw.
+/// Called exactly once, with the value or the error. Each asynchronous call documents which thread
+/// calls its completion, and whether before the call returns. A completion must not throw.
 template <class T>
 using Completion = std::function<void(Result<T>)>;
 
@@ -21,10 +21,10 @@ Result<T> wait_for(Call&& call) {
     return std::move(*outcome);
 }
 
-/// Lives while its thread calls completions one after the other.
+/// Exists while its thread calls several completions one after the other.
 ///
-/// What the completions want done once for all of them, such as to wake the thread that takes their
-/// results, they give to after_completions(). Batches nest; the outermost counts.
+/// Completions pass work that is needed once for the whole batch, such as waking the thread that
+/// takes their results, to after_completions(). Batches nest; the outermost one runs the work.
 class CompletionBatch {
   public:
     CompletionBatch();

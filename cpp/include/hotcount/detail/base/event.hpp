@@ -1,8 +1,9 @@
-// What threads wait for: with a deadline Event, which is set once, and Signal, which comes again; and
-// ShortLock, a mutex.
+// Event (set once), Signal (happens repeatedly) and ShortLock (a mutex). Waits for an Event or a
+// Signal have a deadline.
 //
-// Thread-safe. Event and Signal are futex words: std::atomic::wait has no timed form, a condition variable costs a
-// mutex per waiter, and a leader of group commit wakes dozens of waiters per transaction.
+// Thread-safe. Event and Signal are futex words: std::atomic::wait has no timed form, and a
+// condition variable costs each waiter a mutex. A leader of group commit wakes dozens of waiters
+// per transaction.
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,12 @@ class Event {
     bool is_set() const { return state_.load(std::memory_order_acquire) == kSet; }
     /// True once set, false when the deadline passed first or the thread was interrupted.
     bool wait(Deadline deadline);
-    /// Back to unset; only while nobody waits.
+    /// Back to unset; only while no thread waits.
     void clear() { state_.store(kUnset, std::memory_order_release); }
 
   private:
     static constexpr std::uint32_t kUnset = 0;
-    static constexpr std::uint32_t kWaiting = 1;  // Somebody sleeps: set() must wake.
+    static constexpr std::uint32_t kWaiting = 1;  // A thread sleeps: set() must wake it.
     static constexpr std::uint32_t kSet = 2;
     std::atomic<std::uint32_t> state_{kUnset};
 };
@@ -41,7 +42,7 @@ class Signal {
     /// True once the epoch has changed; false at the deadline, or if the thread is interrupted. The
     /// caller must expect to be woken without a reason.
     bool wait(std::uint32_t seen, Deadline deadline, std::uint32_t place = kAll);
-    /// Wakes everyone who waits in one of these places.
+    /// Wakes all threads that wait in one of these places.
     void wake(std::uint32_t places = kAll);
 
   private:
@@ -49,7 +50,7 @@ class Signal {
     std::atomic<std::uint32_t> sleepers_{0};
 };
 
-/// A mutex for sections of a few instructions: 4 bytes, and inlined where nobody else has it.
+/// A mutex for sections of a few instructions: 4 bytes, and inlined if it is free.
 ///
 /// std::mutex costs two calls into the C library, which for a section of 20 ns is half of its time.
 /// Waiters sleep in the kernel, and are not served in order. Not recursive. BasicLockable, for

@@ -1,4 +1,4 @@
-// The hash for tables whose keys users choose: nobody outside of this process can predict it.
+// The hash for tables whose keys users choose: it cannot be predicted outside of this process.
 //
 // With a predictable hash, such as the standard library's, a user can choose 16,000 keys that share a
 // bucket, and every call on one of them then walks past all the others. Thread-safe.

@@ -1,4 +1,4 @@
-// Histograms whose buckets are as wide as a share of the values in them.
+// Histograms whose bucket width grows with the value, so that the relative error is bounded.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,9 @@ namespace hotcount {
 /// 2^kSubBits buckets for each doubling; values below 2^(kSubBits + 1) have a bucket each.
 template <unsigned kSubBits>
 struct LogBuckets {
-    /// Of all values of 64 bits.
+    /// The number of buckets for all 64-bit values.
     static constexpr std::size_t kCount = std::size_t{65 - kSubBits} << kSubBits;
 
-    /// The bucket of a value.
     static constexpr std::size_t index(std::uint64_t value) {
         const auto shift = static_cast<unsigned>(
             std::max(0, static_cast<int>(std::bit_width(value)) - 1 - static_cast<int>(kSubBits)));
@@ -31,8 +30,8 @@ struct LogBuckets {
     }
 };
 
-/// How long replies take: a percentile is at most 7 % above the truth. Fixed size; one thread or one
-/// lock guards it.
+/// A histogram of reply times. A percentile is at most 7 % above the true value. Fixed size. Not
+/// thread-safe: one thread uses it, or a lock guards it.
 class LatencyHistogram {
   public:
     void record(Duration taken) {
@@ -60,7 +59,7 @@ class LatencyHistogram {
         }
         return max_us();
     }
-    /// How many took at most so long: exact to a bucket, so up to 7 % above the bound count too.
+    /// The number of times up to the bound, exact to a bucket: times up to 7 % above it count too.
     std::uint64_t at_most(Duration bound) const {
         const std::size_t last = Buckets::index(static_cast<std::uint64_t>(bound.count()));
         return std::accumulate(counts_.begin(),

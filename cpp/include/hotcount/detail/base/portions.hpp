@@ -1,5 +1,5 @@
-// A call of many elements sends them a portion at a time: single calls made meanwhile stand behind
-// one portion, and whatever its deadline leaves unsent was never begun.
+// A call of many elements sends them in portions. A single call made meanwhile then waits for one
+// portion only, and the elements that are unsent at the deadline were never begun.
 //
 // Thread-safe.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace hotcount {
 
-/// Until when such a call begins to send some. Those that were sent are answered at most 200 ms
-/// later, as a single call may be; then each of them is told its outcome. So that the call returns
-/// by 100 ms after its deadline, it stops 150 ms and 0.5 us for each element earlier, and a third
-/// of its time at most. A call of one element has all of its time.
+/// The deadline for sending portions. A portion is answered at most 200 ms after this time, as a
+/// single call may be, and then each element gets its outcome. So that the call returns by 100 ms
+/// after its deadline, sending stops earlier by 150 ms and 0.5 us for each element, but at most by
+/// a third of the remaining time. A call of one element may send until its deadline.
 inline Deadline time_to_send(Deadline deadline, std::size_t elements) {
     constexpr Duration kLateAnswer = std::chrono::milliseconds{150};
     constexpr Duration kToTell = std::chrono::nanoseconds{500};
@@ -24,16 +24,16 @@ inline Deadline time_to_send(Deadline deadline, std::size_t elements) {
     return Deadline::at(deadline.time() - std::min(needed, deadline.remaining() / kMostOfTime));
 }
 
-/// How large its portions are: an eighth of the largest (but not below 16) while other calls come,
-/// and for a second after the last of them. A larger part: they wait longer. A smaller part: more
-/// round trips or transactions.
+/// The size of the portions: an eighth of the largest, but not below 16, until 1 s after the last
+/// call that is not large. A larger fraction would make the other calls wait longer; a smaller one
+/// would cost more round trips or transactions.
 class PortionSize {
   public:
     explicit PortionSize(std::size_t largest) : largest_(std::max<std::size_t>(1, largest)) {}
 
-    /// Whether a call of so many elements is sent in portions; else it is one of the others.
+    /// Whether a call of this many elements is large and is sent in portions.
     bool is_large(std::size_t elements) const { return elements > beside_others(); }
-    /// A call that is not large has come.
+    /// Records a call that is not large.
     void note_other() { last_other_.store(now(), std::memory_order_relaxed); }
     std::size_t next(std::size_t left) const {
         constexpr Duration kOthersStay = std::chrono::seconds{1};

@@ -1,4 +1,4 @@
-// Random numbers, as a parameter: a failing run can be repeated from its seed.
+// Random numbers from a seed: a failing run is repeated with the same seed.
 #pragma once
 
 #include <array>
@@ -6,8 +6,8 @@
 
 namespace hotcount {
 
-/// xoshiro256**: 64 random bits a call in about a nanosecond. Not for secrets.
-/// One object per thread: not safe to share.
+/// xoshiro256**: 64 random bits per call, in about 1 ns. Not for secrets. Not thread-safe: use one
+/// object per thread.
 class Random {
   public:
     using result_type = std::uint64_t;
@@ -17,7 +17,7 @@ class Random {
     std::uint64_t next();
     /// Uniform in [0, bound); bound must be positive. Without modulo bias.
     std::uint64_t below(std::uint64_t bound);
-    /// Uniform in [0, 1), 53 bits.
+    /// Uniform in [0, 1), with 53 random bits.
     double unit();
 
     // The standard's generator interface, for std::shuffle and distributions.

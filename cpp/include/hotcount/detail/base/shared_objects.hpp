@@ -1,4 +1,4 @@
-// One object for each key while anybody holds it: one store for all that open the same URL.
+// One object for each key while it is in use, such as one store for all callers that open its URL.
 #pragma once
 
 #include <hotcount/detail/base/fork.hpp>
@@ -38,7 +38,7 @@ class SharedObjects final : ForkAware {
         const auto found = objects_.find(key);
         return found == objects_.end() ? nullptr : usable(found->second);
     }
-    // A closed object that somebody still holds is not handed out again.
+    // A closed object is not handed out again, even while it is in use.
     static std::shared_ptr<T> usable(const std::weak_ptr<T>& place) {
         auto object = place.lock();
         if constexpr (requires(const T& held) { held.closed(); }) {

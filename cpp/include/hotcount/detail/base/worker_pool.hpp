@@ -21,7 +21,7 @@
 
 namespace hotcount {
 
-/// Runs `work` in a new thread that nobody joins. A capacity error if the system starts no more
+/// Runs `work` in a new detached thread. A capacity error if the system starts no more
 /// threads (RLIMIT_NPROC, memory, a cgroup's pids.max); `work` was not run then.
 [[nodiscard]] Result<void> spawn_thread(std::function<void()> work);
 

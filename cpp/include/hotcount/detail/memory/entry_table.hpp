@@ -5,7 +5,7 @@
 //   entries_        ->  all nodes, in no order: the walk goes through them from the back
 //
 // A node is one piece of memory and stays where it is until it is erased. The key's bytes follow the
-// node, so that a look-up touches its bucket and one node. Whoever calls hashes the keys. Not
+// node, so that a look-up touches its bucket and one node. The caller hashes the keys. Not
 // thread-safe: the lock of the shard guards it.
 #pragma once
 
@@ -97,7 +97,7 @@ class EntryTable {
         Node** link = &buckets_[bucket_of(node->hash)];
         while (*link != node) link = &(*link)->next;
         *link = node->next;
-        // The last takes its place. The walk has met the last already, or is to meet it all the same.
+        // The last entry takes its place. Either the walk has met that entry, or it still will.
         Node* const last = entries_.back();
         last->place = node->place;
         entries_[node->place] = last;

@@ -13,7 +13,7 @@
 // through before it has doubled. At the bound each new key looks at 1,024 entries of the map at most.
 // No call looks at more for expired ones.
 //
-// Keys are hashed by SipHash under a key of this process: nobody can choose keys that collide.
+// Keys are hashed by SipHash under a random key of this process: users cannot choose collisions.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// What probes and metrics ask of a client: whether its server serves calls now, and how long its
-// replies took.
+// Readiness and latency of a client's server, for probes and metrics.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +9,27 @@
 
 namespace hotcount::redis {
 
-/// The error says why not. Reads: as Client::ping(), and a read-only replica or a server whose disk
-/// fails (MISCONF) serves them. Writes: also whether the server takes a write that changes nothing. It
-/// does not (READONLY, OOM, MISCONF, NOREPLICAS) on a replica, when it is full and evicts nothing, when
-/// its disk fails, and when it has too few replicas. A user who may not send that write is judged by
-/// the rest.
+/// Succeeds if the server is ready for the access; otherwise the error gives the reason.
+///   reads   Client::ping(). A read-only replica, a server whose disk fails (MISCONF) and a server
+///           on which the user may not PING are ready too.
+///   writes  Client::ping(), and then a write that changes nothing. The server refuses the write
+///           if it is a replica (READONLY), is full and evicts nothing (OOM), has a failing disk
+///           (MISCONF) or too few replicas (NOREPLICAS). A refusal for lack of rights is ignored.
 Result<void> check_ready(Client& client, Access access, Timeout timeout = {});
-/// The same without waiting. The client must live until `done` is called.
+/// check_ready() without waiting. The client must live until `done` is called.
 void check_ready_async(Client& client, Access access, Completion<void> done,
                        const AsyncCall& call = {});
 
-/// As the histogram of a metrics system has it.
+/// Reply times in the form of a Prometheus histogram.
 struct Latency {
-    /// Bounds in seconds, and how many replies took at most so long, up to 7 % above the bound.
+    /// Upper bounds in seconds, each with the number of replies that took at most that time.
+    /// Replies up to 7 % above the bound may be counted too.
     std::vector<std::pair<double, std::uint64_t>> buckets;
-    double sum_s;         ///< Of all replies.
-    std::uint64_t count;  ///< Replies: a combined command has one for several calls.
+    double sum_s;         ///< The sum of all reply times, in seconds.
+    std::uint64_t count;  ///< Replies. A combined command has one reply for several calls.
 };
 
-/// Since the client was made in this process, from a command's encoding to its reply.
+/// Times from a command's encoding to its reply, since the client was made in this process.
 Latency latency_of(const Client& client);
 
 }  // namespace hotcount::redis

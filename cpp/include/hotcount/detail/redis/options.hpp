@@ -100,7 +100,7 @@ struct Options {
     /// that close the connection when they get one. The values of replies are the same.
     int protocol{3};
     /// Most calls that wait to be sent, on one connection. At the bound a caller waits until its
-    /// deadline; a call that nobody waits for, or of an event loop, fails with a capacity error.
+    /// deadline; an asynchronous call, or one of an event loop, fails with a capacity error.
     /// More: a longer backlog of a busy server is taken, at about 650 bytes a call.
     std::size_t max_queue{100'000};
     /// Most bytes sent and not yet answered, on one connection; a batch that is larger travels alone.

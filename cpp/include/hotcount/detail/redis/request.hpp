@@ -1,5 +1,5 @@
-// One call as a connection takes it: its bytes, what may travel with it, and whether it may be sent
-// twice. A value; it holds copies of what it was made from.
+// One call as a connection sends it: its bytes, the calls that it may be combined with, and whether
+// it may be sent twice. A Request is a value and holds copies of its arguments.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@
 
 namespace hotcount::redis {
 
-/// What a reply can be: a bit for each alternative of Reply::value. An error is always possible.
+/// The types that a reply may have: a bit for each alternative of Reply::value. An error is always
+/// possible.
 enum class Shape : std::uint8_t {
     integer = 0b010'0010,
     text_or_nil = 0b011'0001,
@@ -38,9 +39,9 @@ class Script {
     /// that the call cannot have belongs to another call, and ends the connection.
     using Fits = bool (*)(const Reply& reply, std::size_t keys);
 
-    /// `row`: of a combinable script. It may answer several calls by an array of that many integers
-    /// for each call in a row, without an array for each: a server needs a third of a hit's time
-    /// less. 0: it never does.
+    /// `row`: a combinable script may answer several calls with one flat array of integers, `row`
+    /// of them for each call, instead of an array for each call. That saves a third of the server's
+    /// time for a hit. 0: the script never does.
     explicit Script(std::string_view text, Kind kind = Kind::single, Fits fitting = nullptr,
                     std::size_t row = 0);
     std::string_view text() const { return text_; }
@@ -53,7 +54,7 @@ class Script {
     }
 
   private:
-    std::string_view text_;  ///< Embedded in the program: lives as long as it.
+    std::string_view text_;  ///< Embedded in the program, so it never dangles.
     std::string sha1_;       ///< 40 hex digits.
     Kind kind_;
     Fits fits_;
@@ -78,27 +79,28 @@ class SharedArguments {
 
 /// Whether a call whose reply was lost is sent once more, over a new connection.
 enum class Repeat : std::uint8_t {
-    never,         ///< Sent twice it would count twice. A lost reply is outcome_unknown.
-    reads,         ///< It changes nothing.
-    counted_once,  ///< Its op_id makes the script count it once. Lost twice: outcome_unknown.
+    never,         ///< A call sent twice would count twice. A lost reply is outcome_unknown.
+    reads,         ///< The call changes nothing.
+    counted_once,  ///< The op_id makes the script count the call once. Lost twice: outcome_unknown.
 };
 
 /// A config error for a command that changes or holds a connection that others use, such as MULTI,
-/// SELECT, CLIENT TRACKING or BLPOP. execute() refuses those; who submits users' commands must, too.
+/// SELECT, CLIENT TRACKING or BLPOP. execute() calls it. Code that submits commands of users must
+/// call it too.
 Result<void> check_command(std::span<const std::string_view> command);
 
 class Request {
   public:
-    /// Any command. It is never combined, and no call is moved past it. A command that is not known
-    /// to answer exactly once goes alone: Client::execute() takes it, the client's channels refuse
-    /// it, and a loop's connection sends it over a second connection, one at a time.
+    /// Any command. It is never combined, and no call overtakes it. A command that may not return
+    /// exactly one reply goes alone: Client::execute() accepts it, the client's channels refuse it,
+    /// and a loop's connection sends it over a second connection, one command at a time.
     static Request command(std::span<const std::string_view> words);
     /// Several commands that travel together, answered by an array with a reply or error for each.
     static Request commands(std::span<const std::vector<std::string_view>> commands);
-    /// Commands that are encoded already: how many replies they have, each of which shape.
+    /// Commands that are encoded already. They have `replies` replies, each of shape `shape`.
     static Request encoded(std::string name, std::string bytes, std::size_t replies, Shape shape,
                            Repeat repeat);
-    /// INCRBY key n. Concurrent adds to a key travel as one; each gets its own value.
+    /// INCRBY key n. Concurrent adds to a key are sent as one INCRBY; each gets its own value.
     static Request add(std::string key, std::int64_t n);
     /// A call of a script. Calls of one combinable script whose shared arguments are the same
     /// travel as one EVALSHA; the reply is this call's element. `keys`: every key that it touches.
@@ -110,7 +112,7 @@ class Request {
                        Repeat repeat = Repeat::never);
     /// Several calls of a combinable script handed in as one: `keys` and `arguments` hold those of
     /// the first call, of the second ...; the reply is an array with an element for each call. At
-    /// most 256 keys. It may travel with other calls. When it is refused, all of its calls fail.
+    /// most 256 keys. It may share an EVALSHA with other calls. A refusal fails all its calls.
     static Request run_many(const Script& script, std::size_t calls,
                             std::span<const std::string_view> keys,
                             std::span<const std::string_view> shared,
@@ -118,16 +120,16 @@ class Request {
                             Repeat repeat = Repeat::never);
 
     const std::string& name() const { return name_; }
-    /// Whether it must not share a connection with other calls.
+    /// Whether the request must not share a connection with other calls.
     bool goes_alone() const { return goes_alone_; }
     /// The same command with an ECHO behind it, whose reply shows that the command answered exactly
     /// once. The reply is an array of both; any other two replies end the connection.
     Request with_echo() &&;
 
-    /// The slot of a cluster that has all of its keys. A config error if there is none: keys of two
-    /// slots (CROSSSLOT), or a command that names no key. Not of a batch.
+    /// The cluster slot of all its keys. A config error if the keys are in two slots (CROSSSLOT),
+    /// or if the command names no key. Not for a batch.
     Result<std::uint16_t> slot() const;
-    /// Whether it is a batch of commands, each of which may go to a node of its own as one of parts().
+    /// Whether this is a batch. Each command of a batch may go to another node: see parts().
     bool is_batch() const { return kind_ == Kind::batch; }
     /// The commands of a batch, each as a batch of one.
     std::vector<Request> parts() &&;
@@ -139,7 +141,7 @@ class Request {
 
     explicit Request(Kind kind) : kind_(kind) {}
 
-    // Keys as they are sent, in one piece of memory: a batch has hundreds.
+    // Encoded keys in one piece of memory, because run_many() takes up to 256 of them.
     class Keys {
       public:
         Keys() = default;

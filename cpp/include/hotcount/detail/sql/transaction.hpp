@@ -1,4 +1,4 @@
-// One write transaction from begin to commit, done again if another one was in its way.
+// Transactions that are retried after a transient error, such as a deadlock.
 #pragma once
 
 #include <hotcount/clock.hpp>
@@ -9,46 +9,45 @@
 
 namespace hotcount::sql {
 
-/// Whether the database gave up a transaction for reasons that pass: nothing was applied, and the
-/// same again may succeed. Another transaction in the way (deadlock, serialisation failure, lock
-/// wait timeout), a prepared statement that the session does not have any more or that the server has
-/// no room for, a pooler whose sessions were all in use for too long, a server that is no primary any
-/// more.
+/// Whether nothing was applied and a retry may succeed. True after a conflict with another
+/// transaction (deadlock, serialisation failure, lock wait timeout), for a prepared statement that
+/// the session has lost or the server has no room for, for a server or pooler without a free
+/// session, for a server that is no longer a primary, and for the loss of one of several hosts.
 bool is_transient(const Error& error);
 
-/// Whether one write alone may have brought this error upon its transaction: true for every refusal
+/// Whether one write alone may have caused the error of its transaction: true for every refusal
 /// of the database that is not known to concern all writes alike (the connection, the server's
 /// resources, a lock, a table or column that is missing, rights on a table).
 bool may_be_one_writes_fault(const Error& error);
 
-/// The error with the name of its server. Where one write alone may have brought it about, an
-/// application may show the message to whoever wrote, so it does not name the server: the facts do.
+/// Adds the server's name to the error. If one write alone may have caused the error, an
+/// application may show the message to the user who wrote, so only the facts name the server.
 Error of_server(Error error, const std::string& name);
 
 /// Counts the failed attempts of one transaction and pauses between them.
 class Retry {
   public:
     Retry(Database& database, Deadline deadline) : database_(database), deadline_(deadline) {}
-    /// True if `error` is transient and there is time for another attempt, after a pause that
-    /// is drawn, so that two do not meet again, from a range that grows: to 26 ms, and to 0.5 s
-    /// if the server only reads or has no room.
+    /// True if `error` is transient and there is time for another attempt. Pauses before it
+    /// returns. The pause is random, so that two transactions do not collide again, from a range
+    /// that grows to 26 ms, or to 0.5 s if the server is read-only or has no room.
     bool again(const Error& error);
-    /// `error` as the caller gets it: a transient one becomes a deadline error, or unavailable if
-    /// it was the server's state. After a server that only read, an attempt that reached no
-    /// other one ends as that refusal: it is the reason, and nothing was applied either way. So does
-    /// one that was late after a refusal for want of room for statements.
+    /// `error` as the caller gets it. A transient error becomes a deadline error, or stays
+    /// unavailable. If an earlier attempt was refused, the caller gets that refusal instead: by a
+    /// read-only server, when no other server was reached or the deadline passed; by a server
+    /// without room for prepared statements, when the deadline passed. Nothing was applied.
     Error give_up(Error error) const;
 
   private:
     Database& database_;
     Deadline deadline_;
     int attempts_{0};
-    // The last refusal of a server that only read, or had no room for prepared statements.
+    // The last refusal of a server that was read-only or had no room for prepared statements.
     std::optional<Error> refusal_;
 };
 
-/// attempt() -> Result<T>, and again if it fails for a transient reason, until the deadline. What it
-/// leased is back by then: nobody waits for a connection that sleeps.
+/// Calls attempt() -> Result<T>, and again after a transient error, until the deadline. An attempt
+/// returns its lease before the pause, so that other callers can use the connection.
 template <class Attempt>
 auto until_it_passes(Database& database, Deadline deadline, Attempt&& attempt)
     -> decltype(attempt()) {
@@ -60,8 +59,8 @@ auto until_it_passes(Database& database, Deadline deadline, Attempt&& attempt)
     }
 }
 
-/// Leases a writer, begins, runs body(Connection&) -> Result<T>, commits; if that fails for a
-/// transient reason, from the beginning, until the deadline. So the body may run more than once.
+/// Leases a writer, begins, runs body(Connection&) -> Result<T> and commits. After a transient
+/// error it starts again, until the deadline, so the body may run more than once.
 template <class Body>
 auto transact(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
@@ -76,7 +75,7 @@ auto transact(Database& database, Deadline deadline, Body&& body)
     });
 }
 
-/// The same for a body that begins and commits by itself, as with Connection::run_alone().
+/// transact() for a body that begins and commits by itself, as with Connection::run_alone().
 template <class Body>
 auto transact_alone(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
@@ -87,8 +86,8 @@ auto transact_alone(Database& database, Deadline deadline, Body&& body)
     });
 }
 
-/// What body(Connection&) -> Result<T> reads in one snapshot; in another, from the beginning, where
-/// the first was cut short for a transient reason. So the body may run more than once.
+/// Runs body(Connection&) -> Result<T>, which reads in one snapshot. After a transient error the
+/// body runs again in another snapshot.
 template <class Body>
 auto read_snapshot(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
@@ -102,7 +101,7 @@ auto read_snapshot(Database& database, Deadline deadline, Body&& body)
     });
 }
 
-/// The same for a body that reads with one Connection::read_alone().
+/// read_snapshot() for a body that reads with one Connection::read_alone().
 template <class Body>
 auto read_statement(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
