@@ -1,4 +1,4 @@
-// What this build was made of, for bug reports.
+// The versions of compiler and libraries of this build, for bug reports.
 #pragma once
 
 #include <map>

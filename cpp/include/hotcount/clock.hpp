@@ -1,4 +1,4 @@
-// Time, as a parameter: a Clock says what time it is, a Deadline bounds how long a call may wait.
+// Time as a parameter: a Clock tells the time, and a Deadline bounds how long a call may wait.
 //
 // Expiry and timestamps ask a Clock, which is a ManualClock in tests. A Deadline bounds real waiting,
 // so it always runs on the machine's monotonic clock. Both are thread-safe.
@@ -15,10 +15,10 @@ using Duration = std::chrono::nanoseconds;
 using SteadyTime = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::system_clock::time_point;
 
-/// A call's time limit; none means the store's default. No call waits for ever.
+/// A call's time limit. nullopt: the store's default. No call waits for ever.
 using Timeout = std::optional<Duration>;
 
-/// Where the time comes from. Implementations are safe to call from many threads.
+/// The source of the time. Implementations are thread-safe.
 class Clock {
   public:
     virtual ~Clock() = default;

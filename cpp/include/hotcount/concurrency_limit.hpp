@@ -1,18 +1,18 @@
 // ConcurrencyLimit: at most N holders of a key at once, for all threads, processes and machines
 // together.
 //
-// A holder takes a place, renews it while it works for longer than the lease, and gives it back.
-// The place of one that died is free when its lease ends, on the store's clock. A holder is told
-// from others by its id: one that gives back or renews a place after its lease has ended changes
-// nothing for whoever holds it now. A call is one step of the store: over Redis one script in one
-// round trip. It counts leases and cannot stop a holder whose lease has ended: until that holder
-// looks, one more may be at work. Safe from many threads; an object holds no state of its own.
+// A holder takes a place, renews it if its work takes longer than the lease, and gives it back. The
+// place of a holder that died is free when its lease ends, on the store's clock. Each holder has an
+// id: a holder that renews or gives back a place after its lease has ended does not affect the
+// present holder. A call is one atomic step of the store: over Redis one script in one round trip.
+// The limit counts leases and cannot stop a holder whose lease has ended: until that holder calls
+// renew(), more than N may be at work. Thread-safe; an object holds no state of its own.
 //
 //   key  {store prefix}concurrency:{name}:{key}     always with an expiry
 //
-// Limits of one name share their places, whatever their `limit` and `lease` are, so that these may
-// be changed while processes with the old ones run: each takes while there are fewer than it
-// allows. Keys are taken as they are, as Limiter has it.
+// Limits of one name share their places, even if their `limit` and `lease` differ. So both may be
+// changed while processes with the old values run: each process takes a place only while fewer
+// places than its own `limit` are held. Keys are not encoded, as in Limiter.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -48,9 +48,9 @@ namespace hotcount {
 struct ConcurrencyOptions {
     static constexpr std::int64_t kMaxLimit = 10'000;
 
-    /// How many hold a key at once: 1 to kMaxLimit.
+    /// Maximum of holders of a key at once: 1 to kMaxLimit.
     std::int64_t limit{1};
-    /// For how long a place is held that is neither renewed nor given back: 1 ms to 366 days.
+    /// How long a place that is neither renewed nor given back stays held: 1 ms to 366 days.
     Duration lease{std::chrono::seconds{30}};
     /// Part of the keys; as LimiterOptions::name.
     std::string name{"default"};
@@ -68,27 +68,27 @@ class ConcurrencyLimit {
                      ConcurrencyOptions options);  // Use make().
     ~ConcurrencyLimit();
 
-    /// Takes a place for `holder` (1 to 1,000 bytes that no other holder has: new_op_id()), or says
-    /// that all are held: `retry_after` is the time until enough of their leases have ended (one,
-    /// unless more are held than `limit`), and a release may come sooner. `remaining` is how many
-    /// places are free then. Of one that holds a place already the lease begins anew, so the call
-    /// may be repeated after any error, and a lost reply is. After outcome_unknown the place may be
-    /// held until the lease ends; release() frees it.
+    /// Takes a place for `holder` (a unique id of 1 to 1,000 bytes, such as new_op_id()), or
+    /// refuses if all places are held. `retry_after` is the time until enough leases have ended for
+    /// a place to be free; a release may free one sooner. `remaining` is the number of free places
+    /// after the call. If `holder` has a place already, its lease begins anew. So the call may be
+    /// repeated after any error, and the client repeats it after a lost reply. After
+    /// outcome_unknown the place may be held until the lease ends; release() frees it.
     Result<Decision> try_acquire(std::string_view key, std::string_view holder,
                                  Timeout timeout = {});
-    /// try_acquire(), and as long as all places are held it asks again, after 5 ms at first and
-    /// 100 ms at most, 20 ms if others wait behind it: callers of this object for one key are a
-    /// queue, first come first served, whose head asks. Returns a refusal when `patience` has
-    /// passed; none waits for ever. Each of the calls has the store's timeout.
+    /// Repeats try_acquire() while all places are held, after pauses that grow from 5 ms to 100 ms,
+    /// or to 20 ms if other callers wait behind it. Callers of this object for one key form a
+    /// queue, first come, first served, and only its head calls try_acquire(). Returns a refusal
+    /// when `patience` has passed; no wait is infinite. Each try_acquire() has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::string_view holder, Timeout patience = {});
-    /// The lease begins anew. False: it had ended, or the place was given back; nothing was
-    /// changed, and the holder must stop.
+    /// Begins the lease anew. False: the lease had ended, or the place was given back; nothing was
+    /// changed, and the holder must stop its work.
     Result<bool> renew(std::string_view key, std::string_view holder, Timeout timeout = {});
     /// Gives the place back. False: the lease had ended before, or the place was given back
     /// already.
     Result<bool> release(std::string_view key, std::string_view holder, Timeout timeout = {});
 
-    // The same without waiting, as Limiter::hit_async().
+    // The calls above without waiting, as Limiter::hit_async().
     void try_acquire_async(std::string_view key, std::string_view holder, Completion<Decision> done,
                            AsyncCall call = {});
     void renew_async(std::string_view key, std::string_view holder, Completion<bool> done,

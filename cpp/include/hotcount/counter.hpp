@@ -47,7 +47,7 @@
 namespace hotcount {
 
 struct CounterOptions {
-    /// Put before every key of this counter, with a ':'. Empty: the key itself.
+    /// Put before every key of this counter, with a ':'. Empty: nothing is put before the key.
     std::string prefix{"count"};
     /// A key's time to live from its first add; later adds do not extend it. None: for ever.
     std::optional<Duration> ttl{};
@@ -88,9 +88,9 @@ class Counter {
     /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
     /// remembered; any other then counts again. Over Redis the call is sent once more when its
     /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same
-    /// op_id. A config error for a key whose braces make no hash tag, over Redis. HOLE: whoever
-    /// removes or evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count
-    /// again.
+    /// op_id. A config error for a key whose braces make no hash tag, over Redis. HOLE: a repeat
+    /// counts again if the remembered op_ids (`{KEY}:ops.0`, `{KEY}:ops.1` ...) were deleted or
+    /// evicted.
     Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                   Timeout timeout = {});
     /// Adds n only if the result stays inside the bounds. A refusal is a value, not an error.
@@ -107,8 +107,8 @@ class Counter {
     /// The remaining time to live; none if the key is absent or never expires.
     Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
 
-    // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
+    // The calls above without waiting. `done` gets the result of the call above, in the thread that
+    // AsyncCall's channel names; over Memory, and for a bad argument, before the call returns.
     // Arguments are copied.
     void add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                    AsyncCall call = {});

@@ -1,9 +1,9 @@
 // An in-process store: sharded, expiring, bounded. The embedded default, and the model that the
 // contract tests hold servers against.
 //
-// What is stored lives as long as the process; a forked child gets a copy that is its own from then
-// on. Safe from many threads. A call costs a hash and a mutex, and never waits for anything else.
-// detail/memory/expiring_map.hpp says how entries are kept and when expired ones are dropped.
+// Stored values live as long as the process; a forked child gets a copy of its own. Thread-safe. A
+// call costs a hash and a mutex, and never waits for anything else. detail/memory/expiring_map.hpp
+// describes how entries are kept and when expired ones are dropped.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -14,7 +14,7 @@
 //   HOTCOUNT_TRY_ASSIGN(const auto counter, Counter::make(store));
 //   HOTCOUNT_TRY(counter->add("page:home"));
 //   std::cout << store->stats().keys << " of " << store->stats().max_keys << '\n';  // 1 of 100000
-//   // One store for all of this process that name it:
+//   // All callers in this process that use the name share one store:
 //   HOTCOUNT_TRY_ASSIGN(const auto shared, memory::named_store("sessions"));
 //   std::cout << shared->size() << '\n';  // 0
 //   @endcode
@@ -32,11 +32,11 @@
 
 namespace hotcount::memory {
 
-/// What happens to a limiter's new key in a full store. No live state is ever dropped for it: a client
-/// that could make the store forget its denied key by touching others would be limited no more.
+/// The effect of a full store on a new key of a limiter. No live entry is dropped to make room:
+/// otherwise a denied client could touch other keys until the store had dropped its denied key.
 enum class WhenFull : std::uint8_t {
-    admit,   ///< The hit is admitted and not remembered, which its decision and the stats say.
-    refuse,  ///< A capacity error.
+    admit,   ///< The hit is admitted and not remembered; its decision and the stats show that.
+    refuse,  ///< The hit fails with a capacity error.
 };
 std::string_view to_string(WhenFull when_full);
 /// An unknown name is a config error that lists the known ones.
@@ -60,26 +60,27 @@ struct StoreOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// For users: make(), options() and stats(). What ExpiringMap adds is for concepts.
+/// For users: make(), options() and stats(). The functions of ExpiringMap are for counters,
+/// limiters and sets.
 class Store final : public ExpiringMap {
   public:
     static Result<std::shared_ptr<Store>> make(StoreOptions options = {});
     explicit Store(StoreOptions options);  // Use make(), which checks the options.
 
     const StoreOptions& options() const { return options_; }
-    /// What the wall clock read beyond the steady one when the store was made. now() plus this is
-    /// the store's own time since the epoch, which a later step of the wall clock does not move.
+    /// The wall clock minus the steady clock when the store was made. now() plus this is the
+    /// store's time since the Unix epoch. Later steps of the wall clock do not change it.
     Duration epoch() const { return epoch_; }
 
     struct Stats {
-        std::size_t keys;         ///< Held now, expired ones not yet dropped included.
+        std::size_t keys;         ///< Keys held now, including expired ones not yet dropped.
         std::size_t max_keys;     ///< The bound.
         std::uint64_t swept;      ///< Expired entries dropped so far.
-        std::uint64_t refused;    ///< Writes refused at the bound so far, without the untracked.
+        std::uint64_t refused;    ///< Writes refused at the bound so far, without untracked hits.
         std::uint64_t untracked;  ///< Hits admitted at the bound without being remembered.
     };
     Stats stats() const;
-    /// True when a write that was refused with this error is to be admitted all the same; counts it.
+    /// Whether a hit that was refused with this error is admitted untracked. Counts it if so.
     bool admits_untracked(const Error& error);
 
   private:

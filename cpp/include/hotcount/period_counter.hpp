@@ -178,9 +178,9 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
                                             const std::optional<Calendar>& in = {},
                                             Timeout timeout = {});
 
-    // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return. An
-    // add at the present may send a second time, from the thread that the first reply came in.
+    // The calls above without waiting. `done` gets the result of the call above, in the thread that
+    // AsyncCall's channel names; over Memory, and for a bad argument, before the call returns. An
+    // add at the present may send a second time, in the thread that received the first reply.
     void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
                    Completion<std::int64_t> done, AsyncCall call = {});
     void get_async(std::string_view key, std::optional<Instant> at, Completion<std::int64_t> done,

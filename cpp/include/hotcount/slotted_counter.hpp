@@ -80,18 +80,18 @@ class SlottedCounter {
     virtual ~SlottedCounter() = default;
 
     virtual Result<void> create_table(Timeout timeout = {}) = 0;
-    /// With an op_id: once, however often it is retried within op_keep. With a slot: that row is
-    /// added to, whatever slot_choice says and whoever holds it; 0 to slots() - 1, or to
-    /// options().slots - 1 if slots are adaptive, another one is a config error.
+    /// With an op_id the add is counted once, however often it is retried within op_keep. With a
+    /// slot the add goes to that row, regardless of slot_choice and of locks on the row. The slot
+    /// is 0 to slots() - 1, or to options().slots - 1 if slots are adaptive; else a config error.
     virtual Result<void> add(std::string_view key, std::int64_t n = 1,
                              std::optional<std::string_view> op_id = {},
                              std::optional<std::int64_t> slot = {}, Timeout timeout = {}) = 0;
-    /// All in as few transactions as max_batch allows; results by index.
+    /// Makes all adds in as few transactions as max_batch allows; results by index.
     virtual std::vector<Result<void>> add_many(
         std::span<const std::pair<std::string_view, std::int64_t>> amounts,
         Timeout timeout = {}) = 0;
     virtual Result<std::int64_t> get(std::string_view key, Timeout timeout = {}) = 0;
-    /// All keys from one snapshot.
+    /// The counts of all keys, from one snapshot.
     virtual std::vector<Result<std::int64_t>> get_many(std::span<const std::string_view> keys,
                                                        Timeout timeout = {}) = 0;
     /// Removes the key's rows; returns their sum.
@@ -102,11 +102,12 @@ class SlottedCounter {
     /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
     virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
 
-    // The same without waiting: a thread of the library calls `done`, which holds up others and must
-    // not block; for a bad argument the calling thread, before the call returns. Of AsyncCall the
-    // timeout counts, and for what is no add `cancelled`. Arguments are copied.
-    // Adds share transactions with those that wait, in the order in which both came
-    // (GroupCommit::submit_async). The others, made by at most commit.workers threads, begin in order.
+    // The calls above without waiting. A thread of the library calls `done`, which must not block,
+    // because other completions wait for it. For a bad argument the calling thread calls `done`
+    // before the call returns. Of AsyncCall only `timeout` has an effect, and `cancelled` for calls
+    // other than adds. Arguments are copied. Adds share transactions with blocking adds, in the
+    // order of the calls (GroupCommit::submit_async). Other calls begin in order, on at most
+    // commit.workers threads.
 
     virtual void add_async(std::string_view key, std::int64_t n,
                            std::optional<std::string_view> op_id, std::optional<std::int64_t> slot,

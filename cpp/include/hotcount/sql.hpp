@@ -62,11 +62,11 @@ struct DatabaseOptions {
     /// server's parsing and planning: on PostgreSQL in the same round trip, on MariaDB and MySQL
     /// in one more. SQLite's are in this process and stay prepared.
     bool prepare{true};
-    /// A connection to a server that nobody used for so long is closed; the next call that lacks one
-    /// opens another, which costs it some milliseconds: the handshake, the login, TLS, and its
-    /// statements prepared anew. Longer: each takes one of the server's bounded sessions, a process
-    /// of 5 to 10 MB with PostgreSQL, and what stands between ends it by itself some day: balancers
-    /// after 60 to 350 s. None: never. SQLite's stay open.
+    /// A connection to a server is closed when it has been idle for this long. The next call that
+    /// needs one opens another, which costs it some milliseconds for the handshake, the login, TLS
+    /// and preparing its statements. Longer: each idle connection takes one of the server's bounded
+    /// sessions (on PostgreSQL a process of 5 to 10 MB), and load balancers end idle connections
+    /// after 60 to 350 s. nullopt: never. SQLite's connections stay open.
     std::optional<Duration> idle_timeout{std::chrono::seconds{60}};
     /// Over TCP: a connection whose other end acknowledges nothing for so long is given up, so that
     /// a call with more time goes on with another one. A server that is busy does acknowledge.
@@ -91,16 +91,16 @@ class Statement {
 /// Called once per result row.
 using RowVisitor = std::function<Result<void>(const Row&)>;
 
-/// How a statement runs that is a transaction of its own (Connection::run_alone()).
+/// Settings for a statement that is a transaction of its own (Connection::run_alone()).
 struct Alone {
-    /// The statement is cancelled before it passes, early enough for the server to say so: on
-    /// PostgreSQL a tenth of the time, at most 100 ms.
+    /// The statement is cancelled before the deadline, early enough for the server's answer to
+    /// arrive: on PostgreSQL by a tenth of the time, at most 100 ms.
     Deadline deadline;
-    /// READ COMMITTED also if the session's transactions are of another level by default. On
-    /// PostgreSQL it costs BEGIN and COMMIT, which travel along.
+    /// READ COMMITTED even if the session's transactions have another level by default. On
+    /// PostgreSQL this adds BEGIN and COMMIT to the same round trip.
     bool read_committed{false};
-    /// Asked again and again once the statement has run for `patience`: true has it cancelled before
-    /// its deadline. Empty: nobody is asked.
+    /// Called repeatedly once the statement has run for `patience`. Returns true to cancel the
+    /// statement before its deadline. Empty: the statement is not cancelled early.
     std::function<bool()> gives_way{};
     Duration patience{std::chrono::milliseconds{50}};
 };
@@ -119,64 +119,65 @@ class Connection {
     /// On failure nothing of the transaction was applied, unless the code is outcome_unknown: the
     /// connection broke, or the deadline passed, after COMMIT was sent and before it was answered.
     virtual Result<void> commit() = 0;
-    /// Whether commit() failed only because its deadline passed: its answer is still to come, and
-    /// await_commit() goes on waiting. Until it has, the connection is broken().
+    /// Whether commit() failed only because its deadline passed: the answer is still to come, and
+    /// await_commit() waits for it. Until the answer has come, the connection is broken().
     virtual bool commit_is_open() const { return false; }
-    /// The outcome of such a commit, waited for until another deadline.
+    /// Waits for the outcome of a commit for which commit_is_open(), until another deadline.
     virtual Result<void> await_commit(Deadline deadline) {
         (void)deadline;
         return make_error(ErrorCode::database, "there is no commit to wait for");
     }
     virtual void rollback() = 0;
     virtual bool in_transaction() const = 0;
-    /// True once the connection is of no more use: the pool closes it. What was begun on it is
-    /// rolled back by the server.
+    /// True once the connection is unusable: the pool closes it, and the server rolls back its open
+    /// transaction.
     virtual bool broken() const { return false; }
-    /// Whether it is of use after it was idle. `ask`: for so long that the other end is to show that
-    /// it is there, within a second; else only what is known without a wait.
+    /// Whether an idle connection is still usable. `ask`: true after a long idle time; the server
+    /// must then answer within 1 s. Otherwise only what is known without a wait counts.
     virtual bool still_there(bool ask, Deadline deadline) {
         (void)ask;
         (void)deadline;
         return !broken();
     }
 
-    /// Runs a statement, visits its rows, returns the number of rows it changed (MySQL: rows set to
-    /// what they were do not count, and a row that an upsert updates counts twice). Outside of a
-    /// transaction it is its own. After a failed statement SQLite's transaction, unless
-    /// in_transaction() says otherwise, is as it was before it; the servers' can only be rolled
-    /// back.
+    /// Runs a statement, visits its rows, and returns the number of rows it changed (MySQL: rows
+    /// set to their old values do not count, and a row that an upsert updates counts twice).
+    /// Without an open transaction the statement is a transaction of its own. A failed statement
+    /// leaves SQLite's transaction as it was before, if in_transaction() is still true; a server's
+    /// transaction can only be rolled back.
     virtual Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                                      const RowVisitor* visit) = 0;
 
-    /// Runs a statement as a transaction of its own, or as the whole of the one that was begun, and
-    /// returns when that is committed; rows are visited then. On failure nothing was applied,
-    /// unless the code is outcome_unknown. If `how` cancels the statement, its answer decides:
-    /// success, or a deadline error with the server's code. One that gave way is waited for until
-    /// the deadline. If there is no answer by then, commit_is_open(): the same call with another
-    /// deadline waits on for it and sends nothing. SQLite: begin(), run() and commit(). MySQL
-    /// likewise, but a compound statement (MariaDB's BEGIN NOT ATOMIC) is sent alone: it must end
-    /// in COMMIT, and may end a transaction that has run something.
+    /// Runs a statement as a transaction of its own, or as the only statement of the transaction
+    /// that was begun. Returns after the commit, and visits the rows then. On failure nothing was
+    /// applied, unless the code is outcome_unknown. If `how` cancels the statement, the server's
+    /// answer decides: success, or a deadline error with the server's code. The answer is awaited
+    /// until the deadline, also after gives_way() returned true. Without an answer by then,
+    /// commit_is_open() is true: the same call with another deadline waits for it and sends
+    /// nothing. SQLite and MySQL: begin(), run() and commit(). MariaDB's compound statement (BEGIN
+    /// NOT ATOMIC) is sent alone: it must end in COMMIT, and may end a transaction that has run
+    /// other statements.
     virtual Result<std::int64_t> run_alone(const Statement& statement,
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit, const Alone& how);
 
-    /// Runs a statement that only reads, as a transaction of its own: it sees one snapshot, of what
-    /// was committed before it was sent. In one round trip on the servers. On a connection for
-    /// reading, outside of a transaction. It never ends as outcome_unknown, and there is nothing to
-    /// roll back after it. PostgreSQL: at the level that the session's transactions have by default.
+    /// Runs a statement that only reads, as a transaction of its own, on a connection for reading
+    /// and outside of a transaction. The statement sees one snapshot, with everything committed
+    /// before it was sent. Takes one round trip on the servers. Never fails with outcome_unknown,
+    /// and needs no rollback. PostgreSQL: at the session's default isolation level.
     virtual Result<std::int64_t> read_alone(const Statement& statement,
                                             std::span<const Value> parameters,
                                             const RowVisitor* visit, Deadline deadline);
 
-    /// Whether the session of that name (ErrorFacts::lost_session) may still commit something that
-    /// this connection's server then has. In a transaction.
+    /// Whether the session of that name (ErrorFacts::lost_session) may still commit on this
+    /// connection's server. Call it in a transaction.
     virtual Result<bool> has_session(std::string_view lost) {
         (void)lost;
         return true;
     }
 
-    /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
-    /// were there and were changed. -1 if it is not known.
+    /// MySQL: the number of existing rows that the last INSERT ... ON DUPLICATE KEY UPDATE of
+    /// several rows changed. -1 if it is not known.
     virtual std::int64_t duplicates() const { return -1; }
 
     Result<std::int64_t> execute(const Statement& statement,
@@ -187,12 +188,12 @@ class Connection {
                                const RowVisitor& visit) {
         return run(statement, std::span(parameters.begin(), parameters.size()), &visit);
     }
-    /// Runs text that is used once (schema changes; several statements, each ending in ";\n"): not
-    /// kept prepared. MySQL commits with every change of the schema, before and after.
+    /// Runs text that is used once (schema changes; several statements, each ending in ";\n"),
+    /// without preparing it. MySQL commits before and after each change of the schema.
     virtual Result<void> run_script(const std::string& text) = 0;
 
-    /// A number of this connection's own, for spreading writers over rows. Connections that ask one
-    /// after the other get neighbouring numbers; the first one of a process is drawn.
+    /// A number of this connection, for spreading writers over rows. Consecutive first calls return
+    /// consecutive numbers; the first number of a process is random.
     std::uint64_t place() const {
         if (place_ == 0) place_ = next_place();
         return place_;
@@ -244,7 +245,7 @@ class Database {
         std::uint64_t transactions;  ///< Write transactions committed.
         std::uint64_t statements;    ///< Statements run.
         std::uint64_t busy_waits;    ///< SQLite: times a lock of another process was waited for.
-        std::uint64_t retries;       ///< Transactions begun again after a deadlock or the like.
+        std::uint64_t retries;       ///< Transactions retried after a transient error.
     };
     virtual Stats stats() const = 0;
 
@@ -252,14 +253,15 @@ class Database {
     void count_retry() { retries_.fetch_add(1, std::memory_order_relaxed); }
 
     const std::string& name() const { return name_; }  ///< For messages: the file's path.
-    /// Which settings of the server make a commit mean less than it should, in a sentence for a log;
-    /// empty if none does, or if the server did not say. Asked once, when the database is opened.
+    /// A sentence for a log about the server's settings that weaken the durability of a commit.
+    /// Empty if there are no such settings, or if the server did not return them. Read once, when
+    /// the database is opened.
     const std::string& durability_warning() const { return durability_warning_; }
-    /// Reads settings as (name, value) and makes durability_warning() of those that are weak. Called
-    /// by the dialect, before anybody shares this object. Never fails.
+    /// Reads settings as (name, value) and makes durability_warning() from the weak ones. Called by
+    /// the dialect, before this object is shared. Never fails.
     void look_at_durability(const Statement& read, std::span<const WeakSetting> known);
-    /// The server's refusal, if it had no room for another connection and no call got one since. Of
-    /// several hosts: why none of them took writes.
+    /// The server's refusal of another connection, if no call got a connection since. With several
+    /// hosts: why no host accepted writes.
     virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }
     Deadline deadline(Timeout timeout) const {
@@ -278,8 +280,8 @@ class Database {
     std::atomic<std::uint64_t> retries_{0};
 };
 
-/// Opens what the URL names and checks that it can be used. Databases of one normalised URL and
-/// equal options are one object while anybody holds it (except sqlite:///:memory:).
+/// Opens the database of the URL and checks that it is usable. Calls with the same normalised URL
+/// and equal options share one object while it is in use (except for sqlite:///:memory:).
 Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options = {});
 
 }  // namespace hotcount::sql

@@ -25,10 +25,10 @@ struct Url {
     std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
     std::string user;
     std::string password;
-    std::string host;  ///< Of the first of `hosts`; so is the port.
+    std::string host;  ///< The host of the first of `hosts`, as `port` is its port.
     std::optional<std::uint16_t> port;
-    std::vector<UrlHost> hosts;    ///< At least one, in their order; an empty host stands alone.
-    bool host_was_escaped{false};  ///< One had a percent sign, which some parsers do not decode.
+    std::vector<UrlHost> hosts;    ///< At least one, in the URL's order. An empty host is the only.
+    bool host_was_escaped{false};  ///< A host had a "%", which some parsers do not decode.
     std::string path;              ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;
 

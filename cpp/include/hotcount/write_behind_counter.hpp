@@ -64,13 +64,15 @@ std::string_view to_string(Ack ack);
 struct WriteBehindOptions {
     /// Also names {table}_cell and {table}_meta.
     std::string table{"hotcount_views"};
-    /// Of the keys in Redis. Each table needs one of its own: its workers save all that they find.
+    /// The prefix of the keys in Redis. Each table needs its own prefix, because its workers save
+    /// all cells that they find under it.
     std::string prefix{"views"};
     /// How long an add with Ack::local stays in this process alone, and how soon a loss in Redis is
     /// noticed, 1 ms to 1 min. Shorter: more calls of Redis by each process that counts.
     Duration flush_interval{std::chrono::milliseconds{250}};
-    /// Most cells in one process, 1 to 10,000,000, about 300 bytes each. Those that SQL has make room
-    /// for new ones; if none is left, an add to another key is a capacity error.
+    /// Maximum of cells in one process, 1 to 10,000,000, about 300 bytes each. At the bound, cells
+    /// that are in SQL make room for new ones; without such cells an add to a new key is a
+    /// capacity error.
     std::size_t max_cells{100'000};
     /// The pause of a worker between two rounds: how far the totals in SQL lag behind.
     Duration interval{std::chrono::seconds{1}};
@@ -80,18 +82,18 @@ struct WriteBehindOptions {
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// What this object has done in this process, and what waits.
+/// The calls of this object in this process, and the adds that are not in SQL yet.
 struct WriteBehindStats {
     std::uint64_t adds{0};      ///< Acknowledged.
-    std::uint64_t failed{0};    ///< That ended with an error.
-    std::uint64_t flushed{0};   ///< Cells sent by flushes, and taken by Redis.
+    std::uint64_t failed{0};    ///< Adds that failed.
+    std::uint64_t flushed{0};   ///< Cells that flushes sent and Redis stored.
     std::uint64_t losses{0};    ///< Times that Redis may have lost cells, and they were sent again.
-    std::uint64_t writers{0};   ///< Ids that this process has written under.
-    std::int64_t cells{0};      ///< In this process now.
-    std::int64_t unapplied{0};  ///< Of these, not known to be in SQL.
-    std::int64_t pending{0};    ///< Of these, not in Redis either.
-    std::int64_t at_risk{0};    ///< Acknowledged adds that only this process has.
-    std::string flush_error{};  ///< The last flush's; empty if it ended well.
+    std::uint64_t writers{0};   ///< Writer ids of this process.
+    std::int64_t cells{0};      ///< Cells in this process now.
+    std::int64_t unapplied{0};  ///< Cells of these that are not known to be in SQL.
+    std::int64_t pending{0};    ///< Cells of these that are not in Redis either.
+    std::int64_t at_risk{0};    ///< Acknowledged adds that are only in this process.
+    std::string flush_error{};  ///< The last flush's error; empty if it succeeded.
 };
 
 /// The SQL that create_tables() runs, without a database. A config error for options that make()
@@ -114,48 +116,49 @@ class WriteBehindCounter {
     /// After any other error nothing was counted.
     virtual Result<void> add(std::string_view key, std::int64_t n = 1, Ack ack = Ack::cache,
                              Timeout timeout = {}) = 0;
-    /// The same for many, which go together; results by index. Amounts for one key are one add, whose
-    /// result each of them gets.
+    /// add() for many keys, sent together; results by index. The amounts for one key are one add,
+    /// and each of them gets its result.
     virtual std::vector<Result<void>> add_many(
         std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack = Ack::cache,
         Timeout timeout = {}) = 0;
-    /// What was acknowledged to anybody, but for adds with Ack::local of other processes that are
+    /// The sum of all acknowledged adds, without the adds with Ack::local that other processes have
     /// not flushed yet. Count::pending: the adds in it that SQL does not have yet.
     virtual Result<Count> get(std::string_view key, Timeout timeout = {}) = 0;
-    /// Of many, each once from Redis, and then all from one snapshot of SQL; results by index.
+    /// get() of many keys: each is read once from Redis, and then all from one snapshot of SQL;
+    /// results by index.
     virtual std::vector<Result<Count>> get_many(std::span<const std::string_view> keys,
                                                 Timeout timeout = {}) = 0;
-    /// Sets the count to 0 and returns what it was. It brings the adds that get() would count to SQL,
-    /// and takes their sum off the total in the same transaction: of two resets at once, one returns
-    /// 0. Adds that it does not see, of Ack::local in other processes or made meanwhile, are counted
-    /// afterwards. outcome_unknown: it may be done, and nothing is lost if it is repeated.
+    /// Sets the count to 0 and returns its old value. One transaction writes the adds that get()
+    /// would count to SQL and subtracts their sum from the total: of two concurrent resets, one
+    /// returns 0. Adds that it does not see (made meanwhile, or with Ack::local in other processes)
+    /// are counted afterwards. outcome_unknown: it may be done; a repeat loses nothing.
     virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
-    /// Sends what only this process has to Redis. acked: cells that Redis or SQL has now; pending:
-    /// cells not reached by the deadline; at_risk: acknowledged adds in those.
+    /// Sends the cells that are only in this process to Redis. acked: cells that Redis or SQL has
+    /// now; pending: cells not sent by the deadline; at_risk: acknowledged adds in pending cells.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
     /// Brings the cells of all processes to SQL. Any number of workers may run at once.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
 
-    // The same without waiting: a thread of the library, or of the channel, calls `done`, which must
-    // not block; for a bad argument and for Ack::local the calling thread, before the call returns.
-    // Cancelling does not withdraw an add.
+    // The calls above without waiting. A thread of the library, or of the channel, calls `done`,
+    // which must not block. For a bad argument and for Ack::local the calling thread calls `done`
+    // before the call returns. Cancelling does not withdraw an add.
 
     virtual void add_async(std::string_view key, std::int64_t n, Ack ack, Completion<void> done,
                            AsyncCall call = {}) = 0;
     virtual void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
                                 Ack ack, Completion<std::vector<Result<void>>> done,
                                 AsyncCall call = {}) = 0;
-    /// Made by a thread of the library that waits, of which there are commit.workers. The error, of
-    /// all, is that none was free by the deadline, or that too many calls wait.
+    /// One of commit.workers threads of the library makes the call. All keys get an error if no
+    /// thread was free by the deadline, or if too many calls wait.
     virtual void get_many_async(std::span<const std::string_view> keys,
                                 Completion<std::vector<Result<Count>>> done,
                                 AsyncCall call = {}) = 0;
-    /// Calls that wait, made by a thread of the library, as Votes::run_async().
+    /// Makes blocking calls in a thread of the library, as Votes::run_async().
     virtual void run_async(Deadline deadline, std::function<void(WriteBehindCounter&)> work,
                            std::function<void(Error)> refuse) = 0;
 
-    /// Flushes, and takes no more adds; within the timeout and 2 s. Returns how many acknowledged adds
-    /// are lost with this process.
+    /// Flushes and accepts no more adds. Returns at most 2 s after the timeout. The result is the
+    /// number of acknowledged adds that are lost with this process.
     virtual std::int64_t close(Timeout timeout = {}) = 0;
     virtual WriteBehindStats stats() const = 0;
     virtual Contract contract() const = 0;
