@@ -13,21 +13,21 @@
 
 namespace hotcount {
 
-/// store_prefix + prefix + ":" + key; with an empty prefix store_prefix + key.
+/// Returns store_prefix + prefix + ":" + key, or with an empty prefix store_prefix + key.
 std::string full_key(std::string_view store_prefix, std::string_view prefix, std::string_view key);
 
 /// The text with "%" and ":" escaped, as a part between ":" separators.
 std::string escape_part(std::string_view part);
 
-/// Encodes a tuple of parts, at least one, as one key. No other tuple gives the same key, and no plain
-/// key that went through encode_plain. The result is subject to check_key.
+/// Encodes a tuple of at least one part as one key. Different tuples give different keys, and the
+/// key differs from all results of encode_plain(). The result is subject to check_key().
 Result<std::string> encode_parts(std::span<const std::string_view> parts);
 
-/// A plain key for a store that has tuple keys too: the same bytes, but a leading "%" is escaped.
+/// A plain key for a store that also has tuple keys: the same bytes, but a leading "%" is escaped.
 std::string encode_plain(std::string_view key);
 
-/// A second key in the same cluster slot as `key`: {KEY}:what for a key without braces, KEY:whatt for
-/// a key with a hash tag, which stays the hash tag. A config error for any other key, such as "a}b"
+/// A second key in the cluster slot of `key`: {KEY}:what for a key without braces, KEY:whatt for a
+/// key with a hash tag, which stays the hash tag. A config error for any other key, such as "a}b"
 /// or "{}a", because no second key can be in its slot. No two keys give the same result.
 Result<std::string> key_beside(std::string_view key, std::string_view what);
 

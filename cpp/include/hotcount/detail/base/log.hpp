@@ -1,9 +1,9 @@
-// What operators read in a log: servers that go away and come back, queues that fill up. A change of
-// state is one line, a warning when trouble begins and an info when it ends.
+// Log lines for operators: servers that become unavailable or available, queues that fill up. Each
+// change of state is one line: a warning when trouble begins and an info when it ends.
 //
-// Thread-safe, and safe under any lock of the library: a line is queued, and a thread that exists only
-// then hands the queue to the sink. Without a sink, nothing is kept. A forked child begins with an empty
-// queue. At most kMostLines lines wait for the sink; later ones are dropped.
+// Thread-safe, and safe under any lock of the library: a line is queued, and a thread that exists
+// only while there are lines passes them to the sink. Without a sink, no line is kept. A forked
+// child begins with an empty queue. At most kMostLines lines wait; later lines are dropped.
 #pragma once
 
 #include <atomic>
@@ -18,33 +18,34 @@
 namespace hotcount {
 
 struct LogLine {
-    bool is_trouble;  ///< A warning; else an info.
+    bool is_trouble;  ///< True: a warning. False: an info.
     std::string text;
 };
 
 inline constexpr std::size_t kMostLines = 1000;
 
-/// Gets the lines that wait, in a thread of the library. Must not throw.
+/// Receives the queued lines, in a thread of the library. Must not throw.
 using LogSink = void (*)(std::vector<LogLine> lines);
 void set_log_sink(LogSink sink);
 /// Queues a line for the sink, without the passwords that this process has connected with.
 void log_line(bool is_trouble, std::string_view text);
-/// The lines that no sink got yet: for the end of the process. If a thread is about to hand lines to the
-/// sink, waits for it, but no longer than kLastWait.
+/// Takes the lines that have not reached a sink yet, at the end of the process. Waits for a thread
+/// that is about to pass lines to the sink, for at most kLastWait.
 std::vector<LogLine> take_log_lines();
 inline constexpr Duration kLastWait = std::chrono::seconds{1};
-/// An error's message without the key that may stand at its end, and may be a name or a token of a user.
+/// An error's message without the key that may stand at its end. A key may be a user's name or
+/// token.
 std::string_view without_key(std::string_view message);
 
-// What begins and ends.
+// Texts for Trouble::Trouble().
 inline constexpr std::string_view kUnavailable = "is not available";
 inline constexpr std::string_view kAvailable = "is available again";
 inline constexpr std::string_view kFull = "has a full queue";
 inline constexpr std::string_view kHasRoom = "has room in its queue again";
 
-/// Something that works or does not, such as a server. It is logged when trouble begins and when it
-/// ends. After a warning, the next one comes kQuiet later at the earliest, however often the state
-/// changes; trouble that lasts until then is logged then. Two loads of memory while all is well.
+/// The state of a resource, such as a server, that may fail. Logs when trouble begins and when it
+/// ends. The next warning comes kQuiet after the last one at the earliest, however often the state
+/// changes; trouble that lasts until then is logged then. Without trouble it costs two loads.
 class Trouble {
   public:
     /// Lines read "SUBJECT BEGINS: WHY" and "SUBJECT ENDS, after SECONDS s".
@@ -67,9 +68,9 @@ class Trouble {
     void tell_end(SteadyTime since);
 
     const std::string subject_;
-    const std::string_view begins_;  // Literals, as the next.
+    const std::string_view begins_;  // begins_ and ends_ are literals.
     const std::string_view ends_;
-    // Without a lock, which a fork could leave held.
+    // Atomics instead of a lock, because a fork could leave a lock held.
     std::atomic<SteadyTime> since_{kNever};
     std::atomic<SteadyTime> warned_at_{kNever};
     std::atomic<bool> warned_{false};

@@ -22,7 +22,7 @@
 
 namespace hotcount::memory {
 
-/// A key, which may stand in two parts, and the hash of the whole.
+/// A key, possibly in two parts, and the hash of the whole key.
 struct HashedKey {
     std::string_view beginning;
     std::string_view rest;
@@ -113,9 +113,9 @@ class EntryTable {
         }
     }
 
-    /// Meets at most `most` entries and erases those for which visit(Entry&) is true. Returns how many
-    /// it met: fewer than `most` when the round ended. The next call then begins a new round. An entry
-    /// that is there during a whole round is met in it, some twice.
+    /// Visits at most `most` entries and erases those for which visit(Entry&) is true. Returns the
+    /// number of visits: fewer than `most` at the end of a round. The next call then begins a new
+    /// round. An entry that exists during a whole round is visited in it, some entries twice.
     template <class Visit>
     std::size_t walk(std::size_t most, Visit&& visit) {
         if (unmet_ == 0) unmet_ = entries_.size();
@@ -149,7 +149,7 @@ class EntryTable {
 
     std::vector<Node*> buckets_;
     std::vector<Node*> entries_{};
-    std::size_t unmet_{0};  // The walk is to meet those before this place.
+    std::size_t unmet_{0};  // The walk has not visited the entries before this place yet.
 };
 
 }  // namespace hotcount::memory

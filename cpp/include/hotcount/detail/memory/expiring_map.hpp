@@ -1,5 +1,5 @@
-// A hash map of values that expire, in shards, with a bound: what memory::Store is made of, and what
-// counters, limiters and sets are built on.
+// A sharded, bounded hash map of values that expire: the base of memory::Store, on which counters,
+// limiters and sets are built.
 //
 //   full key  ->  Entry { value, expires_at }      one hash map per shard
 //
@@ -41,15 +41,15 @@ namespace hotcount {
 
 namespace detail {
 
-// The processor's own counter, which costs a third of the clock: about 10 of 25 ns where this was
-// measured. It only says that next to no time has passed, so its exact pace does not matter, and
-// that a machine's processors may count apart neither.
+// The processor's time stamp counter. In a measurement it took about 10 ns, and the clock 25 ns. It
+// only shows that almost no time has passed, so its exact rate does not matter, nor do differences
+// between the counters of a machine's processors.
 #if defined(__x86_64__)
 inline std::uint64_t ticks() { return __builtin_ia32_rdtsc(); }
-inline constexpr std::uint64_t kRecentTicks = 1'000;  // Of 1 GHz or more: at most a microsecond.
+inline constexpr std::uint64_t kRecentTicks = 1'000;  // At 1 GHz or more: at most 1 us.
 #else
 inline std::uint64_t ticks() { return 0; }
-inline constexpr std::uint64_t kRecentTicks = 0;  // None is less.
+inline constexpr std::uint64_t kRecentTicks = 0;  // Always reads the clock.
 #endif
 
 struct SeenTime {
@@ -62,8 +62,8 @@ SteadyTime look_at_clock(std::uint64_t ticks);
 
 }  // namespace detail
 
-/// What std::chrono::steady_clock read in this thread less than a microsecond ago, or reads now. It
-/// never goes backwards in a thread; between threads it may by that microsecond. Thread-safe.
+/// The time of std::chrono::steady_clock, up to 1 us old. It never goes backwards within a thread,
+/// but may by 1 us between threads. Thread-safe.
 inline SteadyTime recent_steady_time() {
     const std::uint64_t now = detail::ticks();
     const detail::SeenTime& seen = detail::seen_time;
@@ -313,18 +313,19 @@ class ExpiringMap : ForkAware {
     std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
   protected:
-    /// A write that was counted as refused was not.
+    /// Takes back the count of one refused write.
     void uncount_refusal() { refused_.fetch_sub(1, std::memory_order_relaxed); }
 
   private:
     using Node = EntryTable::Node;
-    // One cache line and more apart, so that busy shards do not slow each other down.
+    // Aligned to cache lines, so that busy shards do not slow each other down.
     struct alignas(64) Shard {
-        // First what every hit of a limiter touches: one cache line.
+        // The fields that every hit of a limiter touches come first, in one cache line.
         ShortLock mutex;
         // No entry expires before this, so that a full store does not search itself in vain.
         SteadyTime next_expiry{SteadyTime::max()};
-        // The same of what this round of the sweep has met, and of what changed meanwhile.
+        // The earliest expiry among entries that this round of the sweep has visited, or that have
+        // changed meanwhile.
         SteadyTime round_expiry{SteadyTime::max()};
         EntryTable entries;
         std::size_t inserts{0};
@@ -342,7 +343,7 @@ class ExpiringMap : ForkAware {
         Entry* entry;
         bool fresh;
     };
-    // No entry if the key is absent. An expired one is made new where it stands.
+    // Returns no entry if the key is absent. An expired entry is renewed in its place.
     Place find_or_renew(Shard& shard, const Hashed& key, std::optional<SteadyTime> at) {
         Node* const found = shard.entries.find(key);
         if (found == nullptr) return Place{nullptr, false};

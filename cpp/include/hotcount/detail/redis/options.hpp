@@ -33,7 +33,7 @@ struct Endpoint {
 /// TLS always checks the server's certificate chain and name; no option switches that off.
 struct TlsOptions {
     bool enabled{false};
-    std::string ca_file{};    ///< Certificates that may sign; empty: those of the system.
+    std::string ca_file{};    ///< CA certificates; empty: the system's.
     std::string cert_file{};  ///< The client's own certificate, with key_file; empty: none.
     std::string key_file{};
     std::string server_name{};  ///< The name to expect; empty: the host of the URL.
@@ -57,24 +57,25 @@ struct Options {
     std::string host{"127.0.0.1"};
     std::uint16_t port{6379};
     std::string unix_path{};  ///< If not empty, used instead of host and port.
-    /// The servers that say where the keys are, of a URL that names several; empty: host and port.
+    /// The Sentinels or cluster nodes that the URL names; empty: host and port name the server.
     std::vector<Endpoint> seeds{};
-    /// The service whose primary the seeds, which are Sentinels then, name; empty: no Sentinels.
+    /// The seeds are Sentinels, and name the primary of this service. Empty: no Sentinels.
     std::string service{};
-    /// What the Sentinels want to be told, which know nothing of the server's users.
+    /// The login for the Sentinels, which do not know the server's users.
     Login sentinel_credentials{};
-    /// False: no TLS to the Sentinels, although the server has it.
+    /// False: no TLS to the Sentinels, even if the server uses TLS.
     bool sentinel_tls{true};
     /// The seeds are nodes of a cluster: calls go to the nodes that have the keys' slots.
     bool cluster{false};
     /// cluster: where this process reaches nodes that announce another address, as behind NAT or port
-    /// forwarding: "10.0.0.5:7001" to "127.0.0.1:17001". Others are reached where they say.
+    /// forwarding: "10.0.0.5:7001" to "127.0.0.1:17001". Other nodes keep the announced address.
     std::map<std::string, std::string> address_map{};
     std::string user{};      ///< Empty: AUTH with the password alone (the default user).
     std::string password{};  ///< Empty: no AUTH.
-    /// The user and password of each connection in place of those two, for passwords that rotate. A thread
-    /// of its own calls it while a connection is made, one call at a time. It may wait: the attempt to connect
-    /// ends at connect_timeout. A login that the server refuses is asked for once more. Empty: not asked.
+    /// Returns user and password for each new connection, instead of the fields above, for
+    /// passwords that rotate. A thread of its own calls it, one call at a time. It may block: the
+    /// attempt to connect ends at connect_timeout. If the server refuses a login, the function is
+    /// called once more. Empty: not used.
     std::function<Result<Login>()> credentials{};
     std::uint32_t database{0};
     /// Put before every key.
@@ -84,13 +85,13 @@ struct Options {
     Duration timeout{std::chrono::seconds{1}};
     /// How long a server that owes replies may be silent before its connection is given up and a new
     /// one is made. 0: 1.5 seconds, or `timeout` if that is longer and the URL names no seeds: where a
-    /// server may be replaced, it is left before its successor is elected. What was sent and not answered
-    /// is unknown then, also to callers whose deadline is later; commands that only read are sent
-    /// again. One caller's short deadline never ends a connection. Shorter: a dead connection is
-    /// replaced sooner, and a server that pauses (a slow script, a fork of its memory) makes more
-    /// calls unknown. Longer: for commands that take the server longer than this.
+    /// server may be replaced, it is left before its successor is elected. The outcome of
+    /// unanswered commands is unknown then, also for callers with a later deadline; commands that
+    /// only read are sent again. One caller's short deadline never ends a connection. Shorter: a
+    /// dead connection is replaced sooner, and a server that pauses (a slow script, a fork of its
+    /// memory) causes more unknown outcomes. Longer: for commands that take longer than this.
     Duration silence_limit{0};
-    Duration silence() const;  ///< What silence_limit means.
+    Duration silence() const;  ///< silence_limit, with 0 replaced as described above.
     /// How long one attempt to connect may take, from the resolved name to the answered greeting;
     /// the addresses of a name share it. No call owns the attempt: a call that ends at its own
     /// deadline does not end it. More: a server that is far away or slow to greet can be reached.
@@ -103,7 +104,7 @@ struct Options {
     /// deadline; an asynchronous call, or one of an event loop, fails with a capacity error.
     /// More: a longer backlog of a busy server is taken, at about 650 bytes a call.
     std::size_t max_queue{100'000};
-    /// Most bytes sent and not yet answered, on one connection; a batch that is larger travels alone.
+    /// Most bytes sent and not yet answered, on one connection; a larger batch is sent alone.
     /// More: fewer system calls. Less: calls that come meanwhile are combined and sent sooner, and
     /// the server holds less for this client.
     std::size_t max_send_bytes{std::size_t{1} << 20};
@@ -111,19 +112,20 @@ struct Options {
     std::size_t max_in_flight{16'384};
     /// How long a caller that is alone on the connection polls for its reply before it sleeps. It
     /// yields its core between two polls, and does not poll while replies take longer than this.
-    /// More: a reply that comes in time costs no wakeup, which on loopback more than doubles what
-    /// one thread gets done; it burns up to that much CPU a call. 0: never.
+    /// More: a reply that arrives in time costs no wakeup, which on loopback more than doubles the
+    /// rate of one thread, but each call may use that much CPU time. 0: never polls.
     Duration spin{std::chrono::microseconds{60}};
-    /// What CLIENT LIST shows. HELLO carries it, so it is not shown with RESP2.
+    /// The name in CLIENT LIST. It is sent with HELLO, and so not with RESP2.
     std::string client_name{"hotcount"};
-    /// Most dedicated connections: those that commands which are not known to answer exactly once have
-    /// to themselves. They are made when they are needed. At the bound a caller waits until its
-    /// deadline. More: fewer waits.
+    /// Maximum of exclusive connections, for commands that may not return exactly one reply. Each
+    /// is made when it is needed. At the bound a caller waits until its deadline. More: fewer
+    /// waits.
     std::size_t exclusive_connections{8};
-    /// Most memory that the reply of one call may take, in bytes: what a hostile server can make the
-    /// client hold. An array counts 48 bytes an element, a batch all of its replies. It is checked
-    /// before memory is taken; a reply beyond it, or beyond the bounds above, ends the connection.
-    /// A string is copied when all of it has come: for that moment its memory is taken twice.
+    /// Maximum of memory for the reply of one call, in bytes. It limits the memory that a hostile
+    /// server can make the client use. An array counts 48 bytes an element, a batch all of its
+    /// replies. The bound is checked before memory is allocated; a reply beyond it, or beyond the
+    /// bounds above, ends the connection. A complete string is copied, and takes twice its memory
+    /// during the copy.
     /// More: larger values can be read. Less: a faulty server costs less. At least 1 MiB.
     std::size_t max_reply_bytes{std::size_t{512} << 20};
 

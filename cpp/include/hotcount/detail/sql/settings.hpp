@@ -1,4 +1,4 @@
-// What a database says of itself: for `hotcount doctor` and for probes.
+// The settings and the readiness of a database, for `hotcount doctor` and for probes.
 #pragma once
 
 #include <hotcount/detail/base/access.hpp>
@@ -10,15 +10,15 @@
 
 namespace hotcount::sql {
 
-/// By the database's own names, with its version; "pooled" is "on" if a pooler was found in between.
+/// Settings and version, by the database's own names. "pooled" is "on" if a pooler was found.
 using Settings = std::map<std::string, std::string>;
 
-/// Settings that the login may not read are missing. The error of a server that does not answer.
+/// Settings that the login may not read are missing. Fails if the server does not answer.
 Result<Settings> read_settings(Database& database, Deadline deadline);
 
-/// Whether the database answers, and for writes, whether a transaction may write; the error says why
-/// not. The transaction is rolled back, and a statement is read. On SQLite it waits for the file's lock
-/// as any other that writes.
+/// Succeeds if the database is ready for the access; otherwise the error gives the reason. Reads: a
+/// statement reads. Writes: a transaction tries to write and is rolled back, and then a statement
+/// reads. On SQLite that transaction waits for the file's lock as any other does that writes.
 Result<void> check_ready(Database& database, Access access, Deadline deadline);
 
 // -- the SQLite library that hotcount uses, and others that this process has loaded --------------
@@ -33,8 +33,8 @@ void set_sqlite_loader(Result<void> (*loader)());
 /// Succeeds at once where SQLite was linked or has been loaded.
 Result<void> load_sqlite();
 
-/// The files of the other libraries, static copies in larger ones too. Looks through the read-only
-/// memory of all that is loaded, once for each set of libraries: about 10 ms for 100 MB.
+/// The files of other SQLite libraries, including static copies inside larger libraries. Searches
+/// the read-only memory of all loaded libraries, once for each set of them: about 10 ms for 100 MB.
 std::vector<std::string> other_sqlite_libraries();
 
 /// Whether the code at an address, a function of a driver, calls the SQLite that hotcount uses.
