@@ -27,7 +27,7 @@ from hotcount.integrations.flask import Limiter
 class Tier:
     requests: str
     tokens: str
-    longest: int  # Most tokens of one answer.
+    longest: int  # Maximum of tokens in one answer.
 
 
 PLANS = {
@@ -50,9 +50,9 @@ def plan() -> Tier:
 
 
 app = Flask(__name__)
-# It answers its own refusals and those of `budget` with 429 and the headers of limits.
+# The extension answers a refusal of its own limits or of `budget` with 429 and rate limit headers.
 limiter = Limiter(api_key, app=app, store=STORE)
-# Each call brings the rate of the customer's plan. The window begins at midnight UTC.
+# Each call passes the rate of the customer's plan. The window begins at midnight UTC.
 budget = hotcount.Limiter(STORE, "1/day", name="tokens", algorithm="fixed_window")
 
 
@@ -72,7 +72,7 @@ def usage() -> ResponseReturnValue:
 
 
 def model(prompt: str, longest: int) -> tuple[str, int]:
-    """In place of a real one: a text, and the tokens that it took."""
+    """Stands in for a language model: returns a text and the number of tokens it took."""
     time.sleep(0.2)
     used = random.randint(1, longest)
     return f"{prompt}: {used} tokens of wisdom", used

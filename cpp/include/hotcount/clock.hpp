@@ -1,7 +1,7 @@
 // Time as a parameter: a Clock tells the time, and a Deadline bounds how long a call may wait.
 //
-// Expiry and timestamps ask a Clock, which is a ManualClock in tests. A Deadline bounds real waiting,
-// so it always runs on the machine's monotonic clock. Both are thread-safe.
+// Expiry and timestamps use a Clock, which tests replace by a ManualClock. A Deadline bounds real
+// waiting, so it always runs on the machine's monotonic clock. Both are thread-safe.
 #pragma once
 
 #include <chrono>

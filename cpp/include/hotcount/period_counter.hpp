@@ -75,28 +75,28 @@ struct Span {
     std::chrono::local_seconds reads;  ///< What the zone's clock reads at its beginning.
 };
 
-/// Periods of the calendar in a time zone: which one an instant is in, and where it begins and
-/// ends.
+/// Periods of the calendar in a time zone: finds the period of an instant, with its beginning and
+/// end.
 ///
-/// Seconds, minutes and hours begin when the zone's clock reads a full one, and are cut when the
-/// zone changes its offset within one: the hour that the clock reads twice is two hours, and the
-/// day of the change has 23 or 25. A day, week or month begins at the first instant at which the
-/// clock reads its beginning or, if it jumps over that, something later; it ends when the next one
-/// begins. So periods never overlap and leave no gap, and a date that a zone has left out is none.
-/// Weeks begin on Monday.
+/// Seconds, minutes and hours begin when the zone's clock shows a full one. A change of the zone's
+/// offset cuts the one that it falls in: an hour that the clock shows twice is two hours, and the
+/// day of the change has 23 or 25 hours. A day, week or month begins when the clock shows its
+/// beginning, or the first later time if the clock skips that; it ends when the next one begins. So
+/// periods never overlap and leave no gap, and a date that a zone skips has no period. Weeks begin
+/// on Monday.
 ///
-/// Pure arithmetic: a zone is asked for nothing but its offset from UTC, so that a program may
-/// bring its own rules (Python brings zoneinfo).
+/// Pure arithmetic: only the zone's offset from UTC is needed, so that a program may bring its own
+/// rules (Python brings zoneinfo).
 class Calendar {
   public:
-    /// Instants that it takes: those of the years 2 to 9799, so that every neighbour has a date.
+    /// Whether the instant is in the years 2 to 9799, so that both neighbours have a date.
     static bool takes(Instant at);
 
     /// Keeps the zone.
     Calendar(Period period, std::shared_ptr<const TimeZone> zone);
 
     Span span(Instant at) const;
-    /// When the period begins that comes so many (1 or more) after this one.
+    /// The beginning of the period that is `periods` (1 or more) after this one.
     Instant later(const Span& span, std::int64_t periods) const;
     /// The period's name in keys, of one length for all periods of a kind:
     ///   second, minute, hour   2026-11-21T170000Z   when it begins, in UTC

@@ -19,11 +19,11 @@ namespace hotcount {
 
 namespace detail {
 
-/// An Error, or none, in the room of a pointer. Copies share it.
+/// An optional Error in the size of a pointer. Copies share the Error.
 class MaybeError {
   public:
     MaybeError() = default;
-    // Out of line: what fails is rare, and its code is not in the way of what succeeds.
+    // Out of line: failures are rare, and their code is kept apart from that of successful calls.
     explicit MaybeError(Error&& error);
     MaybeError(const MaybeError& other) : shared_(other.shared_) {
         if (shared_ != nullptr) [[unlikely]]
@@ -139,7 +139,7 @@ Result<T> failed_as(const Result<U>& failed) {
     return Result<T>{failed.shared()};
 }
 
-/// What a batch call returns.
+/// The result of a batch call.
 template <class T>
 struct BatchResult {
     std::vector<T> values;                ///< By index; T{} for an element that failed.

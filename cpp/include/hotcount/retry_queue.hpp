@@ -49,7 +49,7 @@
 
 namespace hotcount {
 
-/// What becomes of an add when max_items adds wait.
+/// The effect of an add when max_items adds wait.
 enum class WhenFull : std::uint8_t {
     raise,        ///< The add fails with a capacity error; nothing was applied.
     drop_oldest,  ///< The add that has waited longest is dropped, and RetryStats::dropped tells.
@@ -62,7 +62,7 @@ enum class Fsync : std::uint8_t {
     always,    ///< Before Queued is returned: nothing is lost. One fdatasync (0.1 to 10 ms) for all
                ///< adds that wait for it together.
     interval,  ///< Once a second: up to a second of adds may be lost.
-    off,       ///< When the system sees fit, on Linux within 30 s: as much may be lost.
+    off,       ///< When the system does it, on Linux within 30 s: 30 s of adds may be lost.
 };
 std::string_view to_string(Fsync fsync);
 
@@ -82,7 +82,7 @@ struct RetryQueue {
     Fsync fsync{Fsync::always};
 };
 
-/// The answer to an add that waits.
+/// The result of an add that was put into the queue.
 struct Queued {
     std::int64_t waiting;  ///< How many adds wait now, this one included.
     bool durable;          ///< It is on the disk: journal with Fsync::always.
@@ -90,7 +90,8 @@ struct Queued {
 };
 using Added = std::variant<std::int64_t, Queued>;
 
-/// Since the counter was made, but `waiting`, `oldest_age` and `journal_bytes`, which are of now.
+/// Numbers since the counter was made. `waiting`, `oldest_age`, `journal_bytes` and `is_away` are
+/// present values.
 struct RetryStats {
     std::int64_t waiting{0};
     std::int64_t queued{0};    ///< Adds put into the queue, those found in the journal included.
@@ -99,8 +100,8 @@ struct RetryStats {
         0};  ///< Counted nowhere: older than max_age, or their key's life or period is over.
     /// Counted nowhere: the key holds no counter or would overflow, or the period is too far ahead.
     std::int64_t refused{0};
-    /// WhenFull::drop_oldest: not sent any more. One that was sent and not answered before it was
-    /// dropped may be counted.
+    /// WhenFull::drop_oldest: adds dropped from the queue. A dropped add that was sent and not
+    /// answered before may be counted.
     std::int64_t dropped{0};
     std::int64_t outages{0};  ///< Times that Redis, or a primary of a cluster, stopped answering.
     double oldest_age{0};     ///< Seconds that the oldest add has waited.
@@ -112,10 +113,10 @@ class RetryBatch;
 
 class RetryingCounter {
   public:
-    /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
-    /// bad option, for a path with a method other than script, for a journal of another version,
-    /// one that is no journal, one that another process owns or whose middle is damaged (it names
-    /// file and offset); permission_denied or capacity as the file system says.
+    /// Opens the journal, if queue.path names one, and begins to send the adds in it. A config
+    /// error for a bad option, and for a file that is no journal, has another version, is owned by
+    /// another process or is damaged in the middle (the error names file and offset).
+    /// permission_denied or capacity if the file system refuses.
     static Result<std::shared_ptr<RetryingCounter>> make(std::shared_ptr<redis::Client> client,
                                                          CounterOptions options, RetryQueue queue);
     RetryingCounter(const RetryingCounter&) = delete;
@@ -129,13 +130,13 @@ class RetryingCounter {
     /// used.
     void add_async(std::string_view key, std::int64_t n, Completion<Added> done,
                    AsyncCall call = {});
-    /// Adds element by element in order, as add() would; keys may repeat, and there is an amount
-    /// for each. One failure does not stop the others. Values are those after each add, and Queued
-    /// where it waits: behind one that waits, all later ones of its key do. A thread of the library
-    /// sends them, at most 1024 before the adds of others get their turn.
+    /// add() of many keys in order, with an amount for each; keys may repeat. One failure does not
+    /// stop the others. The result of an element is the value after its add, or Queued. Once an add
+    /// is queued, all later adds to its key are too. A thread of the library sends the adds, at
+    /// most 1,024 before adds of other calls get their turn.
     BatchResult<Added> add_many(std::span<const std::string_view> keys,
                                 std::span<const std::int64_t> amounts, Timeout timeout = {});
-    /// The same without waiting; `done` is called by that thread. Arguments are copied. The call's
+    /// add_many() without waiting; that thread calls `done`. Arguments are copied. The call's
     /// channel is not used.
     void add_many_async(std::span<const std::string_view> keys,
                         std::span<const std::int64_t> amounts, Completion<BatchResult<Added>> done,
@@ -143,9 +144,9 @@ class RetryingCounter {
 
     RetryStats stats() const;
     const RetryQueue& queue() const;
-    /// Waits until nothing waits, or until the timeout (none: the client's). Then it lets go of the
-    /// journal. Returns how many adds still wait: they stay in the journal, or are lost without
-    /// one.
+    /// Waits until the queue is empty, or until the timeout (nullopt: the client's), and then
+    /// closes the journal. Returns the number of adds that still wait: they stay in the journal, or
+    /// are lost if there is none.
     std::size_t close(Timeout timeout = {});
 
   private:
@@ -171,18 +172,18 @@ class RetryingPeriodCounter {
     ~RetryingPeriodCounter();
 
     /// Adds n to the period that `at` is in, or puts the add into the queue; failures as in
-    /// RetryingCounter::add and PeriodCounter::add. Without `at` it is the store's present. While
-    /// Redis does not answer that is what its clock said last, and the time since; a process that
-    /// has not heard of it yet takes this machine's clock. An `at` is not checked while Redis does
-    /// not answer: a period that is not kept any more expires, one that is too far ahead is refused
-    /// (RetryStats).
+    /// RetryingCounter::add and PeriodCounter::add. Without `at` the period is the store's present
+    /// one. While Redis does not answer, the present is the last time of Redis' clock plus the time
+    /// since then, or this machine's time if Redis has not answered this process yet. An `at` is
+    /// not checked while Redis does not answer: an add to a period that is no longer kept expires,
+    /// and one to a period too far ahead is refused (RetryStats).
     Result<Added> add(std::string_view key, std::int64_t n = 1, std::optional<Instant> at = {},
                       Timeout timeout = {});
     /// The same, sent by a thread of the library, which calls `done`. The call's channel is not
     /// used.
     void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
                    Completion<Added> done, AsyncCall call = {});
-    /// Adds element by element as add() would, and as RetryingCounter::add_many does.
+    /// add() of many keys, as RetryingCounter::add_many().
     Result<BatchResult<Added>> add_many(std::span<const std::string_view> keys,
                                         std::span<const std::int64_t> amounts,
                                         std::optional<Instant> at = {}, Timeout timeout = {});
@@ -202,7 +203,7 @@ class RetryingPeriodCounter {
     const std::shared_ptr<Held> held_;
 };
 
-/// A bad option of the queue, or none.
+/// A config error for a bad option of the queue.
 Result<void> check_retry_queue(const RetryQueue& queue);
 
 }  // namespace hotcount

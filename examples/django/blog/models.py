@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from hotcount.integrations.django.models import OneVote, VotedMixin, VoteMixin
 
-# With a retry queue a page is shown while Redis is away; the view is counted when it is back.
+# With a retry queue a page is shown while Redis is unavailable; the view is counted afterwards.
 VIEWS = hotcount.PeriodCounter(
     hotcount.connect_store(settings.VIEWS_STORE), "day", retry=hotcount.RetryQueue()
 )
@@ -28,7 +28,7 @@ class Post(VotedMixin, models.Model):
         VIEWS.add(self.views_key)
 
     def views_of_days(self, days: int) -> list[tuple[Any, int]]:
-        """The last days of UTC, today included."""
+        """The views on each of the last `days` days of UTC, today included."""
         now = datetime.now(timezone.utc)
         tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         series = VIEWS.series(self.views_key, tomorrow - timedelta(days=days), tomorrow)

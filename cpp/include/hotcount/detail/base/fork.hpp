@@ -1,4 +1,4 @@
-// What becomes of connections, queues and locks when the process forks. Two answers:
+// Connections, queues and locks in a process that forks. An object is one of two kinds:
 //
 // ForkLocal<T>  per process: a child builds its own T on first use. The parent's T is leaked there
 //               on purpose: to close its sockets properly would end the parent's sessions, and a
@@ -37,8 +37,8 @@ class ForkAware {
     /// Called by the most derived class at the end of its constructor and the start of its
     /// destructor: handlers may run in another thread at once.
     void start_watching_forks();
-    /// The same for an object whose before_fork() runs after those of all others: they may wait for
-    /// threads that use this object.
+    /// start_watching_forks() for an object whose before_fork() runs last, because the others may
+    /// wait for threads that use this object.
     void start_watching_forks_last();
     void stop_watching_forks();
 };
@@ -67,7 +67,7 @@ class ForkLocal {
         Node* node = node_.load(std::memory_order_acquire);
         if (node->generation == fork_generation()) [[likely]]
             return *node->value;
-        // Several threads of the child may race here; a lock could have been held at the fork.
+        // Several threads of the child may race here. A lock could have been held at the fork.
         auto* fresh = new Node{fork_generation(), factory_()};
         if (node_.compare_exchange_strong(node, fresh, std::memory_order_acq_rel)) {
             return *fresh->value;

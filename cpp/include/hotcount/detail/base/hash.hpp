@@ -29,7 +29,7 @@ std::uint64_t load(const char* at) {
     return word;
 }
 
-/// Up to seven bytes as a number. Loads may overlap: the same byte comes to the same place.
+/// Up to seven bytes as a number. Loads may overlap: both put a shared byte in the same place.
 inline std::uint64_t load_some(const char* at, std::size_t count) {
     if (count >= 4) {
         return load<std::uint32_t>(at) | (load<std::uint32_t>(at + count - 4) << (8 * (count - 4)));
@@ -39,7 +39,7 @@ inline std::uint64_t load_some(const char* at, std::size_t count) {
            (load<std::uint8_t>(at + count - 1) << (8 * (count - 1)));
 }
 
-/// SipHash-1-3 in the middle of a text. Here, because a call costs as much as a round.
+/// SipHash-1-3 in the middle of a text. Inline, because a call costs as much as a round.
 struct SipState {
     std::uint64_t a, b, c, d;
 
@@ -66,7 +66,7 @@ struct SipState {
         round();
         a ^= word;
     }
-    /// `last`: the bytes that make no whole word, and above them the number of all bytes.
+    /// `last`: the bytes after the last whole word, and in its top byte the number of all bytes.
     std::uint64_t finish(std::uint64_t last) {
         take(last);
         c ^= 0xff;
@@ -98,7 +98,7 @@ class KeyedHashAfter {
         std::size_t left = rest.size();
         const auto next = [&](std::uint64_t bytes) {
             state.take(word | (bytes << shift_));
-            word = bytes >> 1 >> (63 - shift_);  // None where nothing waits.
+            word = bytes >> 1 >> (63 - shift_);  // 0 if no bytes wait.
         };
         for (; left >= 8; left -= 8, at += 8) next(detail::load<std::uint64_t>(at));
         const std::uint64_t bytes = load_some(at, left);
@@ -113,8 +113,8 @@ class KeyedHashAfter {
   private:
     std::string beginning_;
     detail::SipState state_;  // After the whole words of the beginning.
-    std::uint64_t waiting_;   // The bytes behind them: they make a whole word with others.
-    unsigned shift_;          // How many bits those are.
+    std::uint64_t waiting_;   // The bytes after them, which are less than a word.
+    unsigned shift_;          // The number of bits in waiting_.
 };
 
 /// keyed_hash for the standard library's tables. With std::equal_to<> they can be searched by

@@ -15,14 +15,14 @@
 
 namespace hotcount {
 
-/// True if the calling thread shall stop waiting. The hook may take locks and run for a while, so only
-/// waits that hold no lock of the core and no database connection call it: a fork waits for both while
-/// it holds Python's GIL, which the hook needs.
+/// Returns true if the calling thread should stop waiting. The hook may take locks and run for a
+/// while. Only waits that hold no lock of the core and no database connection call it: a fork waits
+/// for both while it holds Python's GIL, which the hook needs.
 using InterruptHook = bool (*)();
 /// Thread-safe; nullptr removes the hook.
 void set_interrupt_hook(InterruptHook hook);
 
-/// How long a signal that came just before a wait may go unnoticed.
+/// The longest time for which a signal that came just before a wait may go unnoticed.
 inline constexpr Duration kInterruptSlice = std::chrono::milliseconds{100};
 
 /// True if the hook has returned true in this thread since clear_interrupt(). Costs one load.
@@ -30,13 +30,14 @@ bool interrupted();
 /// For the program that set the hook, after the call: this thread's deadlines count again.
 void clear_interrupt();
 
-/// Calls the hook if this is the process's first thread. If it returns true so does interrupted().
+/// Calls the hook if this is the process's first thread. If the hook returns true, interrupted()
+/// returns true from then on.
 bool check_interrupt();
 /// The time at which a wait must pause for check_interrupt(); the deadline itself in other threads.
 SteadyTime next_check(Deadline deadline);
 
-/// For a loop that does not wait, such as one over bytes that keep coming: due() says when it is time
-/// to check_interrupt() and to check the deadline. due() costs a read of the clock.
+/// For a loop that does not wait, such as one over a stream of bytes. When due() returns true, the
+/// loop calls check_interrupt() and checks the deadline. due() costs a read of the clock.
 class Pace {
   public:
     explicit Pace(Deadline deadline) : deadline_(deadline), next_(next_check(deadline)) {}

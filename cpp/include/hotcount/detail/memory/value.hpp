@@ -1,8 +1,8 @@
-// What an in-process store keeps under a key: one value of any type, with a time to live.
+// The value under a key of an in-process store: one object of any type, with a time to live.
 //
 // The store does not know the types. A concept makes a value of its own (a counter an integer, gcra
-// its state) and asks for it by that type; a key that holds another type answers nullptr, as a server
-// answers WRONGTYPE. A type of 24 bytes or less stands in the entry itself, a larger one on the heap.
+// its state) and asks for it by that type. If the key holds another type, the result is nullptr;
+// a server answers WRONGTYPE. Objects of up to 24 bytes are in the entry, larger ones on the heap.
 // Not thread-safe: the store's lock guards it.
 #pragma once
 
@@ -128,7 +128,7 @@ class Value {
     alignas(std::int64_t) std::array<std::byte, kRoom> room_{};
 };
 
-/// What stands under a key.
+/// A value and its expiry.
 struct Entry {
     Value value{};
     std::optional<SteadyTime> expires_at{};
