@@ -47,9 +47,9 @@
 namespace hotcount {
 
 struct CounterOptions {
-    /// Put before every key of this counter, with a ':'. Empty: nothing is put before the key.
+    /// Put before every key of this counter, with a ':'. Empty: no prefix and no ':'.
     std::string prefix{"count"};
-    /// A key's time to live from its first add; later adds do not extend it. None: for ever.
+    /// A key's time to live from its first add; later adds do not extend it. nullopt: no expiry.
     std::optional<Duration> ttl{};
     /// How long the result of an add with an op_id is remembered, at least; over Redis at most
     /// twice that. Longer: later retries are still counted once; each op_id of 36 characters costs
@@ -104,7 +104,7 @@ class Counter {
                                        Timeout timeout = {});
     /// Removes the key and returns its last value, 0 if absent.
     Result<std::int64_t> reset(std::string_view key, Timeout timeout = {});
-    /// The remaining time to live; none if the key is absent or never expires.
+    /// The remaining time to live; nullopt if the key is absent or never expires.
     Result<std::optional<Duration>> ttl(std::string_view key, Timeout timeout = {});
 
     // The calls above without waiting. `done` gets the result of the call above, in the thread that

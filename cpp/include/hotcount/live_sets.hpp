@@ -166,7 +166,7 @@ class LiveSets {
     /// all.
     Result<std::vector<ScoredMember>> range(std::string_view key, std::int64_t start,
                                             std::int64_t stop, Timeout timeout = {});
-    /// The member's position in that order; none if it is not there.
+    /// The member's position in that order; nullopt if the set does not have the member.
     Result<std::optional<std::int64_t>> rank(std::string_view key, std::string_view member,
                                              Timeout timeout = {});
     /// Creates or replaces the set in one step, with its TTL and its companion. Upserts made while

@@ -62,7 +62,7 @@ class TimeZone {
     virtual ~TimeZone() = default;
     /// Its name in keys, such as "Europe/Berlin": two zones of one name count together.
     virtual std::string_view name() const = 0;
-    /// What its clock reads minus UTC, less than 24 hours either way. Called from many threads.
+    /// The offset of its clock from UTC, less than 24 hours either way. Called from many threads.
     virtual std::chrono::seconds offset(Instant at) const = 0;
 };
 
@@ -72,7 +72,7 @@ const std::shared_ptr<const TimeZone>& utc_zone();
 struct Span {
     Instant begins;
     Instant ends;                      ///< The first instant after it: the next one begins.
-    std::chrono::local_seconds reads;  ///< What the zone's clock reads at its beginning.
+    std::chrono::local_seconds reads;  ///< The time on the zone's clock at its beginning.
 };
 
 /// Periods of the calendar in a time zone: finds the period of an instant, with its beginning and

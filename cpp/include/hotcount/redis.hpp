@@ -77,7 +77,7 @@ class Client {
     /// read-only replica. Over RESP2 (Options::protocol) only PING is sent. The server's role is not
     /// checked then.
     virtual Result<void> ping(Timeout timeout = {}) = 0;
-    /// The same without waiting.
+    /// ping() without waiting.
     virtual void ping_async(Completion<void> done, const AsyncCall& call = {}) = 0;
 
     /// The shared connection as a channel that waits: submit() calls `done` before it returns.

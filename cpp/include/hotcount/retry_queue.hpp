@@ -15,7 +15,7 @@
 //   {KEY}:window       with a ttl: when the key's life began and ended, and the one before ended; it
 //                      expires one ttl after the key
 //
-// What is known: an add that returned a number or Queued is counted exactly once, unless it
+// Guarantee: an add that returned a number or Queued is counted exactly once, unless it
 // expires. Any other failure says whether nothing was applied or the outcome is unknown, as
 // Counter's does. An add that is under way when its process dies is counted once or not at all.
 // HOLE: an add that is sent again counts twice if the number was removed or evicted, or if Redis'

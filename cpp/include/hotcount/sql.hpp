@@ -51,8 +51,8 @@ struct DatabaseOptions {
     /// up to 32 MB of page cache in SQLite, or a process of PostgreSQL's. In-memory SQLite always
     /// has exactly one connection for all.
     std::size_t max_readers{4};
-    /// The same for those that write. More: strategies with a transaction per write wait less for
-    /// one another if they write different rows, and fight more over rows that they share; the
+    /// Maximum of connections that write. More: strategies with a transaction per write wait less
+    /// for one another if they write different rows, and contend more for rows that they share; the
     /// server's own bound is shared by all processes. Group commit uses one or two.
     /// SQLite always has exactly one.
     std::size_t max_writers{16};

@@ -1,23 +1,23 @@
 // WriteBehindCounter: counts without a row for each user, such as views. An add is acknowledged by
 // Redis, and workers bring it to a SQL database.
 //
-//   process   a cell for each key: what this writer has counted, ever
-//     |  a flush sends that number; Redis keeps the larger one
-//   Redis     {prefix}:{shard}:c:KEY     a hash: writer -> what it has counted
-//     |  a worker sets the row of the cell to the larger number, and adds the difference to the total,
-//     |  in one transaction; then it takes the cell out of Redis
+//   process   a cell for each key: the sum of all adds of this writer
+//     |  a flush sends that sum; Redis keeps the larger one
+//   Redis     {prefix}:{shard}:c:KEY     a hash: writer -> its sum
+//     |  a worker sets the row of the cell to the larger sum, and adds the difference to the total,
+//     |  in one transaction; then it removes the cell from Redis
 //   SQL       {table} (key, total)   {table}_cell (key, writer, up, down, ...)
 //
-// A message carries what its writer has counted so far and not a difference, so any of them may be
-// lost, doubled or come late: nothing is counted twice. A count is the total and, for each cell in
-// Redis, what it has more than its row in SQL.
+// A message carries the sum of its writer and not a difference, so a message that is lost, doubled
+// or late is harmless: nothing is counted twice. A count is the total plus, for each cell in Redis,
+// the difference between the cell and its row in SQL.
 //
 // Thread-safe. A forked child is a writer of its own.
-// Failure: Ack says what an acknowledged add survives. The cells of a process that lives are sent to
-// Redis again when that has lost them (FLUSHALL, a crash, a failover). What is lost: cells that Redis
-// loses, and whose process is gone too, before a worker has brought them to SQL.
-// Cost: an add is one script call for Redis, which travels with others, or for Ack::local none; two
-// rows in SQL for a key and a round of the worker, however many adds there were.
+// Failure: Ack lists the failures that an acknowledged add survives. If Redis loses cells
+// (FLUSHALL, a crash, a failover), live processes send theirs again. A cell is lost if Redis loses
+// it and its process has ended before a worker has written it to SQL.
+// Cost: an add is one script call for Redis, combined with others; with Ack::local it is no call. A
+// round of the worker writes two rows in SQL for each key, however many adds there were.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -53,7 +53,7 @@
 
 namespace hotcount {
 
-/// What has happened when add() returns.
+/// The place that has the add when add() returns.
 enum class Ack : std::uint8_t {
     cache,  ///< Redis has the add. It survives the death of this process.
     local,  ///< This process has it, and Redis after flush_interval. kill -9 before that loses it.

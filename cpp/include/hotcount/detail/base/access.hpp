@@ -1,4 +1,4 @@
-// The kind of access for which a readiness check asks.
+// The kind of access that a readiness check is for.
 #pragma once
 
 #include <cstdint>

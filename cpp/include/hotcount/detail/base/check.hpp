@@ -30,14 +30,14 @@ bool is_utf8(std::string_view bytes);
 /// statements quote the name.
 Result<void> check_identifier(std::string_view option, std::string_view name);
 
-/// a + b, or none if the sum leaves signed 64 bits.
+/// a + b, or nullopt if the sum leaves signed 64 bits.
 inline std::optional<std::int64_t> checked_add(std::int64_t a, std::int64_t b) {
     std::int64_t sum = 0;
     if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
     return sum;
 }
 
-/// a - b, or none if the difference leaves signed 64 bits.
+/// a - b, or nullopt if the difference leaves signed 64 bits.
 inline std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t b) {
     std::int64_t difference = 0;
     if (__builtin_sub_overflow(a, b, &difference)) return std::nullopt;

@@ -85,7 +85,7 @@ class WaitingCalls {
              .cancelled = cancelled});
     }
 
-    /// The same for a call whose `work` reports its outcome by itself.
+    /// run() for a call whose `work` reports its outcome by itself.
     void run(Deadline deadline, std::function<void()> work, std::function<void(Error)> refuse);
 
   private:

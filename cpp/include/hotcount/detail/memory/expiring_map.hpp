@@ -109,7 +109,7 @@ class ExpiringMap : ForkAware {
         -> decltype(visit(std::declval<Entry&>(), true)) {
         return upsert(hashed(key), std::nullopt, visit);
     }
-    /// The same by a clock that was read already.
+    /// upsert() with the time of a clock that was read already.
     template <class Visit>
     auto upsert(const Hashed& key, std::optional<SteadyTime> at, Visit&& visit)
         -> decltype(visit(std::declval<Entry&>(), true)) {

@@ -243,21 +243,21 @@ class GroupCommit {
 
     /// Returns when the write is committed or refused, or its outcome is unknown.
     Result<void> submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline);
-    /// The same for several writes; returns within 100 ms after the deadline (time_to_send). They
+    /// submit() for several writes; returns within 100 ms after the deadline (time_to_send). They
     /// share transactions as far as max_batch allows.
     void submit_all(const ManyWrites& writes, Deadline deadline);
     std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<QueuedWrite>> writes,
                                          Deadline deadline);
 
-    /// The same without waiting. A thread of the pool calls `done`, which must not block, because
+    /// submit() without waiting. A thread of the pool calls `done`, which must not block, because
     /// other completions wait for it. If the queue refuses the write, the calling thread calls `done`
     /// before submit_async() returns. `done` is called within about 5 ms after the deadline if a
     /// thread of the pool is free; 200 ms later if a statement of a writer that commits by itself is
     /// under way.
     void submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline, Completion<void> done);
-    /// The same for several writes. Threads of the pool call `settle`, possibly for two indexes at
-    /// the same time, and then `done`. A call of more than an eighth of max_batch queues a part of its
-    /// writes later, so calls made meanwhile may be written first.
+    /// submit_async() for several writes. Threads of the pool call `settle`, possibly for two
+    /// indexes at the same time, and then `done`. A call of more than an eighth of max_batch queues
+    /// a part of its writes later, so calls made meanwhile may be written first.
     void submit_all_async(ManyWrites writes, Deadline deadline, std::function<void()> done);
     void submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes, Deadline deadline,
                           std::function<void(std::vector<Result<void>>)> done);
