@@ -1,5 +1,5 @@
-// What a command costs on its way to Redis and back, without the socket: encoding, combining, and
-// parsing of the replies that counters get.
+// The cost of a command without the socket: encoding, combining, and parsing of the replies that
+// counters get.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -29,7 +29,7 @@ void encode_an_add(benchmark::State& state) {
     const std::string key = "count:user:12345";
     std::string out;
     for (auto _ : state) {
-        out.clear();  // Its memory stays, as that of a connection does.
+        out.clear();  // The string keeps its memory, as a connection's buffer does.
         encode_add(out, key, 5);
         benchmark::DoNotOptimize(out.data());
     }
@@ -67,7 +67,7 @@ void encode_a_batch_of_adds(benchmark::State& state) {
 }
 BENCHMARK(encode_a_batch_of_adds)->Arg(100)->Arg(1000);
 
-// `replies` as a socket gives them: as much at a time as there is room for.
+// Feeds `replies` as a socket does: as many bytes at a time as the reader has room for.
 void parse(benchmark::State& state, std::string_view replies, std::int64_t count) {
     ReplyReader reader{std::size_t{16} << 20};
     for (auto _ : state) {
@@ -137,7 +137,7 @@ void parse_a_bulk_string(benchmark::State& state) {
 }
 BENCHMARK(parse_a_bulk_string)->Arg(1'000)->Arg(10'000'000);
 
-// Calls from the queue to the wire and their replies back to them: `keys` of them, 64 calls at once.
+// Takes 64 calls at once from the queue to the wire, and their replies back, over `keys` keys.
 void combine(benchmark::State& state, const auto& request_of, const auto& reply_to) {
     const hotcount::redis::Options options;
     hotcount::redis::Multiplexer multiplexer{options};

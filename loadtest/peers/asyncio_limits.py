@@ -3,7 +3,7 @@
 Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
 context manager around a call that takes a name and is awaited.
 
-A limit of a million a minute and key: every hit is admitted, and one that is not fails the load.
+The limit is 1,000,000 hits a minute and key. The first hit of a load must be admitted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def hotcount_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
 
 @asynccontextmanager
 async def throttled_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
-    """Its GCRA, with its own pool of redis.asyncio: a connection a task."""
+    """throttled-py's GCRA, with its own pool of redis.asyncio: a connection a task."""
     from throttled.asyncio import RedisStore, Throttled, per_min
 
     pool = {"max_connections": tasks + 1, "socket_timeout": TIMEOUT_S}
@@ -74,7 +74,7 @@ async def limits_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
 
 
 def singly(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:
-    """Calls one by one from so many tasks."""
+    """Calls one by one from `tasks` tasks."""
     return asyncio_contenders.singly(opened, "", port, tasks, KEYS, seconds, seed)
 
 
@@ -89,8 +89,8 @@ async def heartbeat(until: asyncio.Event) -> float:
 
 
 def pause(port: int) -> None:
-    """The server answers nobody for 0.3 s, or up to 0.1 s more. (A store would send more behind the
-    command, to know whose the answer is, and wait for that.)
+    """Stops the server's answers for 0.3 to 0.4 s, through a plain socket: a store would send a
+    second command, to match the answers, and wait for that one.
     """
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"CLIENT PAUSE %d ALL\r\n" % (PAUSE_S * 1_000))
@@ -99,7 +99,7 @@ def pause(port: int) -> None:
 
 
 def paused(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:
-    """How long a loop stands still while the server answers nothing for 0.3 s, and calls wait."""
+    """The longest gap between beats of the loop while calls wait for a server paused for 0.3 s."""
     names = keys.uniform(KEYS, 10_007, seed)
 
     async def run() -> Measured:

@@ -1,9 +1,9 @@
 """Blocking contenders: threads that add one by one, and batches.
 
-A contender is opened once for all rounds. `adder(i)` is called by thread i of a load and returns
-what that thread adds with; `add_batch` adds 1 to each key of a batch. A key comes without its
-prefix, and `key()` turns it into what the contender takes, outside the measured time: hotcount's
-counters put their prefix before it at each call, and the peers get the whole key ready made.
+A contender is opened once for all rounds. Thread i of a load calls `adder(i)` for the function that
+it adds with. `add_batch` adds 1 to each key of a batch. Outside the measured time `key()` turns a
+name into the contender's argument: the name itself for hotcount, whose counters prepend their
+prefix at each call, and the whole key for the peers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loadtest.peers.rounds import KEY_PREFIX, RATE, TIMEOUT_S, Measured
 
 Add = Callable[[Any], object]
 
-# A call of each kind before the clock starts: connections are made, caches are warm.
+# Calls of each thread before the clock starts: they open connections and warm caches.
 WARM = 5
 
 
@@ -46,7 +46,7 @@ class Hotcount:
         return self._counter.add
 
     def add_batch(self, names: list[str]) -> object:
-        """The answer is what add_many gives: a column, which is not made a list of."""
+        """Returns the column that add_many returns, without making a list of it."""
         return self._counter.add_many(names)
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Hotcount:
 
 
 class Peer:
-    """Takes whole keys; one that has batches says how."""
+    """A peer takes whole keys. Peers with batches override add_batch()."""
 
     def key(self, name: str) -> str:
         return KEY_PREFIX + name
@@ -64,9 +64,9 @@ class Peer:
 
 
 class RedisPy(Peer):
-    """redis-py as its documentation has it: one client, shared, with a pool that suffices.
+    """redis-py as in its documentation: one shared client, with a large enough pool.
 
-    It parses with hiredis, as it does by itself if that is installed.
+    It parses with hiredis, its default if hiredis is installed.
     """
 
     def __init__(self, port: int) -> None:
@@ -80,7 +80,7 @@ class RedisPy(Peer):
         return self._client.incr  # type: ignore[no-any-return]
 
     def add_batch(self, names: list[str]) -> object:
-        """Every caller's own value comes back, as from hotcount; merging equal keys would not."""
+        """Returns a value for each add, as hotcount does; merging equal keys would not."""
         pipeline = self._client.pipeline(transaction=False)
         for name in names:
             pipeline.incr(name)
@@ -93,7 +93,7 @@ class RedisPy(Peer):
 class RedisPyOwn(Peer):
     """redis-py where it is fastest: a client with one connection for each thread.
 
-    Nothing is taken out of a pool: about 1.2 times the calls of the shared client with one
+    No call takes a connection from a pool: about 1.2 times the rate of the shared client with one
     thread, 1.4 times with 32. Fewer connections than threads were slower than either.
     """
 
@@ -148,10 +148,10 @@ def drive(
     seconds: float,
     size: int = 1,
 ) -> Measured:
-    """Calls from all threads for so long, each with its arguments over and over again.
+    """Calls from all threads for `seconds`, each with its arguments over and over again.
 
-    The time is from the moment when the last thread is warm to the end of the last call. Every
-    call counts for `size` adds.
+    The measured time runs from the moment when the last thread is warm to the end of the last call.
+    Every call counts for `size` adds.
     """
     clock = time.perf_counter
     span = [0.0, 0.0]
@@ -189,7 +189,7 @@ def drive(
     for worker in workers:
         worker.join()
     for failure in failures:
-        # The other errors say only that somebody failed.
+        # A BrokenBarrierError says only that another thread failed.
         if not isinstance(failure, threading.BrokenBarrierError):
             raise failure
     rate = sum(calls) * size / (max(ended) - span[0])
@@ -199,7 +199,7 @@ def drive(
 def singly(
     contender: Contender, threads: int, key_count: int, seconds: float, seed: int
 ) -> Measured:
-    """Adds of 1, one by one, to keys drawn uniformly, from so many threads."""
+    """Adds of 1, one by one, to keys drawn uniformly, from `threads` threads."""
 
     def draw(index: int) -> list[str]:
         names = keys.uniform(key_count, 2_000, seed * 1_000 + index)

@@ -1,13 +1,13 @@
-"""How often hotcount load calls a difference: of a strategy beside itself, and beside one that is
-slower by a known share.
+"""How often hotcount load reports a difference: between a strategy and itself, and between a
+strategy and a control that is slower by a known share.
 
     python -m loadtest.peers.differences --comparisons 50 --rounds 80 --seconds 0.02
 
 Each comparison is a command of its own with its own seed: `compare -s memory`, whose control is
-the same strategy once more. --slower makes the control of as many other comparisons slower by that
-share. A called difference is false in the first, and right in the second. Nothing else should run
-beside it. Many short rounds find more than few long ones: what a shared machine does to one load it
-has often stopped doing a second later, so only loads that follow each other at once are alike.
+the same strategy once more. As many other comparisons have a control that is slower by --slower. A
+difference reported in the first kind is a false positive, one in the second kind a true positive.
+Nothing else should run on the machine. Many short rounds find more than few long ones: disturbances
+of a shared machine often last less than a second, so only consecutive loads see the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST_ROUNDS = 6
 
 
 def comparison(seed: int, slower: float, chosen: argparse.Namespace) -> dict[str, Any]:
-    """The ratio of the control to the strategy, as compare.json has it."""
+    """The ratio of the control to the strategy, as in compare.json."""
     done = subprocess.run(
         [
             *[sys.executable, "-m", "hotcount", "load", "compare"],
@@ -35,7 +35,7 @@ def comparison(seed: int, slower: float, chosen: argparse.Namespace) -> dict[str
         text=True,
         check=False,
     )
-    # 3: in some round the strategy did not come to run at all.
+    # 3, inconclusive: in some round a strategy completed no call.
     if done.returncode not in (0, 3):
         raise RuntimeError(done.stderr)
     (control,) = json.loads(done.stdout)["parts"][0]["references"]
@@ -44,11 +44,11 @@ def comparison(seed: int, slower: float, chosen: argparse.Namespace) -> dict[str
 
 
 def called(slower: float, chosen: argparse.Namespace) -> int:
-    """In how many comparisons a difference was called; each is one line on stdout."""
+    """The number of comparisons that report a difference; prints one line for each comparison."""
     count = 0
     for seed in range(chosen.seed, chosen.seed + chosen.comparisons):
         ratio = comparison(seed, slower, chosen)
-        # Such rounds have no ratio, and too few of the others no interval.
+        # Rounds without a call have no ratio, and too few ratios give no interval.
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         count += ratio["difference"]
         print(

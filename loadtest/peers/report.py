@@ -31,9 +31,9 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def comparisons(case: Case) -> list[dict[str, Any]]:
-    """Hotcount's figure over each peer's, by metric: within a round, then the median.
+    """Hotcount's figure divided by each peer's, by metric: a ratio for each round, then the median.
 
-    What slows the machine down for a while slows both.
+    A disturbance of the machine within a round slows both.
     """
     ours = case.figures.get(OURS, {})
     made = []
@@ -63,7 +63,7 @@ def summary(case: Case) -> dict[str, Any]:
 
 
 def number(value: float) -> str:
-    """A rate or a latency: four digits, or whole from 1,000 on."""
+    """A rate or a latency: four significant digits below 1,000, a whole number from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
@@ -99,7 +99,7 @@ HEAD = ("case", "peer", "hotcount", "peer's", "ratio")
 
 
 def text_table(summaries: list[dict[str, Any]]) -> str:
-    """Aligned columns, a heading for each group; a case's name and figure stand once."""
+    """Aligned columns, a heading for each group; a repeated case name or figure is left blank."""
     lines: list[tuple[str, ...] | str] = []
     group = ""
     for one in summaries:

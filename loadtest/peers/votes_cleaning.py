@@ -1,14 +1,14 @@
-"""What maintenance costs voters: erase_user() and reconcile() beside votes.
+"""The cost of maintenance for voters: erase_user() and reconcile() beside votes.
 
     .venv/bin/python -m loadtest.peers.votes_cleaning
     .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do reconcile
 
 On a private server with full durability: --votes votes on --items items, written by the server
-itself and counted by create_tables(); in each round one user has --mine of them, and every
-hundredth item has a vote that nobody counted. Then voters in a process of their own cast --rate
-votes a second, on drawn items, for --seconds; and again with the call beside them. A vote's time
-runs from when it was to be cast, so that its waits count. Figures are medians of the rounds
-(least .. most).
+itself and counted by create_tables(). One user for each round has --mine of them. Before each round
+of reconcile every hundredth item gets a vote that is in no count. Then voters in a process of their
+own cast --rate votes a second, on drawn items, for --seconds; then again with the call beside them.
+A vote's latency runs from the time when it was due, so that delays before it count. Figures are
+medians of the rounds (least .. most).
 In the end a dry reconcile must find nothing.
 
 A line of JSON for each server and call on stdout, progress on stderr. Exit code 1 where a count is
@@ -49,7 +49,7 @@ CALLS = ["erase_user", "reconcile"]
 
 
 def voters(url: str, items: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Votes of drawn users, each cast at its time; microseconds from then until its commit."""
+    """Casts votes of drawn users, each when it is due; microseconds from then until its commit."""
     with hotcount.Database(url, timeout=30) as database:
         votes = hotcount.Votes(database)
         votes.cast(1, USER + 1)
@@ -96,7 +96,7 @@ def erased_user(round_: int) -> int:
 
 
 def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
-    """Items, and votes of one value; those of each round's user on as many items."""
+    """Writes the items, equally many votes on each, and --mine votes of each round's user."""
     a_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
     step = max(1, chosen.items // chosen.mine)
     erased = [erased_user(round_) for round_ in range(chosen.rounds)]
@@ -104,7 +104,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
         hotcount.Votes(database, strategy="naive").create_tables()
     if isinstance(server, MariaDbServer):
         name = name_in(url)
-        # Tables of numbers are looked for in the database that is chosen.
+        # MariaDB's sequence tables (seq_1_to_N) are found in the selected database only.
         server.execute(
             f"INSERT INTO item (id) SELECT seq FROM seq_1_to_{chosen.items}", database=name
         )
@@ -139,8 +139,8 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
 
 
 def settle(server: Server) -> None:
-    """Writes the fill to the disk. Else that is done beside the first loads, whose commits wait for
-    the same disk.
+    """Writes the fill to the disk: otherwise the server would write it during the first loads, and
+    their commits would wait for the same disk.
     """
     if isinstance(server, PostgresServer):
         server.psql("CHECKPOINT")
@@ -148,7 +148,7 @@ def settle(server: Server) -> None:
 
 
 def lose_counts(server: Server, url: str, items: int, user: int) -> None:
-    """A vote that nobody counts, for every hundredth item."""
+    """Inserts a vote that is in no count, for every hundredth item."""
     if isinstance(server, MariaDbServer):
         name = name_in(url)
         server.execute(

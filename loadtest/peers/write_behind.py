@@ -1,4 +1,4 @@
-"""Votes of write_behind beside kills of everybody, and their rate beside batched and cached.
+"""Votes of write_behind while its processes are killed, and their rate beside batched and cached.
 
     .venv/bin/python -m loadtest.peers.write_behind
     .venv/bin/python -m loadtest.peers.write_behind --seconds 20 --only storm
@@ -8,14 +8,15 @@ Servers are private: PostgreSQL with full durability, and a Redis for each row. 
 
 storm   For each appendfsync, --seconds of three voters for 2,000 votes a second each, 10,000 items
         by Zipf and 4 workers; every 1 to 3 s one of the workers, the voters and Redis is killed and
-        started again, or (not with "always") Redis gets FLUSHALL. Then each vote in PostgreSQL is
-        compared with what was sent and acknowledged: one that is missing, and was not in a Redis
-        that lost its data, ends the program with an error. "lost": those that were.
-rates   Nobody is killed. Voters of one process each, 20 votes a call and as fast as they can, for
+        started again, or (not with "always") Redis gets FLUSHALL. Then the votes in PostgreSQL are
+        compared with the acknowledged ones. A missing vote ends the program with an error, unless
+        it was in a Redis that lost its data; column "lost by Redis" counts the excused ones.
+rates   No process is killed. Three voters, a process each, cast 20 votes a call without a pause for
         --beside seconds, each strategy in turn for --rounds rounds; votes acknowledged a second,
-        median (least .. most). write_behind and cached have a worker in a process of its own.
-        "written": a second when the time until all are in PostgreSQL is counted too. max_pending is
-        500,000: the worker writes fewer than are cast, and one hot item's stream would be full.
+        median (least .. most). write_behind and cached have a worker thread in this process.
+        "written": votes a second up to the moment when all are in PostgreSQL. max_pending is
+        500,000, because the worker writes fewer votes than are cast, and one hot item's stream
+        would fill up.
 
 Tables in Markdown on stdout, progress on stderr.
 """

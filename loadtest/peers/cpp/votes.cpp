@@ -3,17 +3,18 @@
 //   hotcount-peers-votes --db URL --strategy batched --processes 12 --callers 1 --items 10000
 //
 // Each process has a Votes object and connections of its own, as each worker of a web server has.
-// All of them vote for the same items, every vote by another user. The tables are the default ones,
-// made in an empty database or schema; loadtest/peers/vote_processes.py makes one for each load.
+// All of them vote for the same items, each vote by a different user. The tables are the default
+// ones, made in an empty database or schema; loadtest/peers/vote_processes.py makes one for each
+// load.
 //
-// Strategy "alone" inserts the same vote rows and does nothing else: no count, no look at the item
-// beyond the foreign key's. One caller a process runs one autocommit statement a vote; more callers
-// go through the group commit that batched goes through, one autocommit statement a batch. It is
-// the rate that no way of counting can exceed on this path.
+// Strategy "alone" inserts the same vote rows and does nothing else: it updates no count, and only
+// the foreign key reads the item. With one caller a process, each vote is an autocommit statement.
+// With more callers, votes go through the group commit of batched: one autocommit statement a
+// batch. Its rate is the upper limit for every strategy on this path.
 //
-// --aside: votes for item 1 do not wait (cast_async), so that the callers of the other items go on
-// whatever becomes of them. --hold: item 1's row is held FOR UPDATE by another connection for as
-// long as the measurement lasts; it implies --aside.
+// --aside: votes for item 1 do not wait (cast_async), so that their callers go on with other items.
+// --hold: another connection locks item 1's row FOR UPDATE for the whole measurement; it implies
+// --aside.
 //
 // Afterwards, per item: votes in the table = votes acknowledged = count() = vote_count after
 // flush(). A read that is below what was acknowledged before it fails the run as well.
@@ -56,7 +57,7 @@ Result<void> set_up(const Settings& settings) {
     return votes->add_items(items, kSetUpTimeout);
 }
 
-/// The measurement, seen from outside: opens it, holds the item meanwhile, closes it.
+/// Opens the window of measurement, locks item 1 with --hold, closes the window.
 Result<void> watch(const Settings& settings, const Board& board, Children& children) {
     const auto wait_until = [&](const auto& over) {
         while (!over() && !board->failed.load()) {
@@ -168,7 +169,7 @@ nlohmann::json latency(const Number* cells) {
 
 Result<nlohmann::json> run(const Settings& settings) {
     const Board board(settings.items);
-    // Before anything is opened here: the children start from nothing, as workers do.
+    // Forks before this process opens a connection: each child opens its own, as a worker does.
     Children children(settings, board);
     HOTCOUNT_TRY(set_up(settings));
     board->tables_made.store(true);

@@ -1,4 +1,4 @@
-// Compares what was attempted with what is there: lost, doubled and ghost votes, and wrong counts.
+// Compares the attempted votes with the stored ones: lost, doubled and ghost votes, wrong counts.
 //
 // Pure functions of values; audit.hpp reads those values. A vote is a state, so for each
 // (item, user) the audit works out which final states the answers allow:
@@ -9,18 +9,17 @@
 //
 // The operation that took effect last decides. An acknowledged operation was not the last one if
 // another acknowledged one was sent after it was done. Two that overlap may leave either state.
-// The state that is found must be one of those.
+// The stored state must be one of the allowed states.
 //
 //   lost      an acknowledged vote (or un-vote) that is not there, or is missing from a count
 //   double    more than one row for one (item, user), a row counting more than once, or a count
 //             higher than its live votes
-//   ghost     a row that nobody attempted, or every attempt of which was refused
+//   ghost     a row without an attempt, or with refused attempts only
 //
-// A wrong row is found once: a count may go with the rows that are there, or with those that should
-// be.
+// Each wrong row is reported once: its item's count may agree with the stored rows or with the
+// expected rows.
 //
-// What limiters and sorted sets can do wrong is in store_checkers.hpp, what
-// callers were told in read_checker.hpp.
+// store_checkers.hpp checks limiters and sorted sets, read_checker.hpp the answers to callers.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +38,7 @@
 
 namespace hotcount::loadtest {
 
-/// Sums that stay at the end of their range. A driver may give any number, and a sum that wraps around
-/// may look right.
+/// Saturating sums. A driver may return any number, and a sum that wraps around may look right.
 inline std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -54,7 +52,7 @@ inline std::int64_t capped_difference(std::int64_t a, std::int64_t b) {
     if (!__builtin_sub_overflow(a, b, &difference)) return difference;
     return b < 0 ? INT64_MAX : INT64_MIN;
 }
-/// How far two numbers are apart.
+/// The absolute difference of two numbers.
 inline std::uint64_t distance(std::int64_t a, std::int64_t b) {
     const auto [least, most] = std::minmax(a, b);
     return static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);
@@ -76,7 +74,7 @@ struct VoteRow {
     std::int64_t value;
 };
 
-/// What an item's count says. None if there is no such row or no such answer.
+/// The two counts of an item. Empty if the item has no row or count() gave no answer.
 struct ItemCount {
     std::int64_t item;
     std::optional<std::int64_t> stored;   ///< item.vote_count
@@ -87,7 +85,7 @@ struct ItemCount {
 struct MayLose {
     struct OfItem {
         std::uint64_t writes{0};
-        std::uint64_t takes{0};  ///< Those of them that added -1 to a counter.
+        std::uint64_t takes{0};  ///< Writes among them that added -1 to a counter.
     };
     std::uint64_t writes{0};
     std::unordered_map<std::int64_t, OfItem> items{};
@@ -97,57 +95,57 @@ struct MayLose {
 /// A counter that no order of the acknowledged adds explains.
 struct CounterOff {
     std::int64_t item;
-    std::uint64_t high;  ///< By how much it is above all that they allow.
+    std::uint64_t high;  ///< Its distance above the highest value that the adds allow.
     std::uint64_t wrong_answers;
 };
 
 struct AuditResult {
-    // What was attempted: votes and un-votes, in the whole run.
+    // Attempted votes and un-votes, in the whole run.
     std::uint64_t acknowledged{0};
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     std::uint64_t unsent{0};
-    std::uint64_t queued{0};   ///< Of those acknowledged, the ones that waited in a retry queue.
-    std::uint64_t refused{0};  ///< Of those acknowledged, answered with a no: denied, absent.
-    // What is there.
+    std::uint64_t queued{0};   ///< Acknowledged writes that waited in a retry queue.
+    std::uint64_t refused{0};  ///< Acknowledged writes answered with a refusal: denied, absent.
+    // The stored state.
     std::uint64_t rows{0};
     std::uint64_t live{0};  ///< Rows with val <> 0.
     std::int64_t sum{0};    ///< Of all counts, for counters.
     std::uint64_t items{0};
-    // What callers were told: read_checker.hpp.
+    // Answers to callers: read_checker.hpp.
     std::uint64_t casts{0};
     std::uint64_t reads{0};
-    std::uint64_t reads_never_right{0};  ///< Numbers that no moment gives; all others are in these:
+    std::uint64_t reads_never_right{0};  ///< Right at no moment; staleness_ns has the other reads.
     Histogram staleness_ns{};
     Histogram versions_behind{};
-    /// A read that was sent after it was answered had told more, and what was taken away meanwhile
-    /// does not explain it.
+    /// Reads that returned less than a read answered before they were sent, although removals in
+    /// between do not explain the difference.
     std::uint64_t reads_went_back{0};
-    // What is wrong.
+    // Findings.
     std::uint64_t lost_rows{0};
     std::uint64_t double_rows{0};
     std::uint64_t ghost_rows{0};
     std::uint64_t stored_low{0};   ///< Votes missing from item.vote_count, over all items.
-    std::uint64_t stored_high{0};  ///< Votes too many in it.
-    std::uint64_t counted_low{0};  ///< The same for Votes::count().
+    std::uint64_t stored_high{0};  ///< Votes that item.vote_count has too many, over all items.
+    std::uint64_t counted_low{0};  ///< Votes missing from Votes::count(), over all items.
     std::uint64_t counted_high{0};
-    /// How far counts are off the live rows, also where the row is what is wrong and not the count.
+    /// Distances between counts and live rows, summed. A wrong row adds to it beside a right count.
     std::uint64_t counts_off{0};
-    /// Acknowledged, and not there: on a server that was replaced. allow_failover() says so.
+    /// Acknowledged writes missing since a server was replaced; set by allow_failover().
     std::uint64_t lost_in_failover{0};
-    std::uint64_t drift{0};           ///< Of counts that their strategy lets drift.
+    std::uint64_t drift{0};           ///< Votes by which counts are off that may drift.
     std::uint64_t wrong_answers{0};   ///< Values after an add that no order of the adds gives.
     std::uint64_t over_admitted{0};   ///< Hits above what the algorithm admits.
-    std::uint64_t wrong_refusals{0};  ///< Refused, although nothing stood against it.
+    std::uint64_t wrong_refusals{0};  ///< Writes refused although the rules admit them.
     std::uint64_t keys_without_ttl{0};
-    std::uint64_t rogue_sets{0};      ///< There, though never made or already expired.
+    std::uint64_t rogue_sets{0};      ///< Stored sets that were never made or have expired.
     std::uint64_t late_writes{0};     ///< Upserts answered `applied` after their set had expired.
     std::uint64_t wrong_scores{0};    ///< Scores that are not the last one written.
-    std::uint64_t stale_reads{0};     ///< Staler than their strategy promises.
-    std::uint64_t wrong_reads{0};     ///< Never right, where it promises more than that.
-    std::uint64_t backward_reads{0};  ///< Went back or ran ahead, where reads promise to be exact.
-    std::uint64_t wrong_casts{0};     ///< Told of votes before and after that no order gives.
-    /// Of those from drift on, the ones that the contract of the strategy allows.
+    std::uint64_t stale_reads{0};     ///< Reads staler than their strategy promises.
+    std::uint64_t wrong_reads{0};     ///< Reads right at no moment, against the promise.
+    std::uint64_t backward_reads{0};  ///< Reads that went back or ran ahead, though exact.
+    std::uint64_t wrong_casts{0};     ///< Casts whose answers no order of the casts gives.
+    /// Breaches that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
     std::vector<CounterOff> counters_off{};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
@@ -161,27 +159,27 @@ struct AuditResult {
     bool counts_agree() const {
         return (stored_low | stored_high | counted_low | counted_high | counts_off) == 0;
     }
-    /// What is said of counts is that their strategy makes no promise of them.
+    /// Clears the findings about counts, where a contract promises nothing about counts.
     void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }
-    /// A failover may have lost these acknowledged writes: up to there they are no breach, and what
-    /// callers were told before is not held against what they were told since. A counter that is too
-    /// high by no more than its lost -1 lacks these, and no add counted twice.
+    /// Allows for acknowledged writes that a failover may have lost. If no more are missing than
+    /// `may_lose` has, they and the wrong answers that follow from them are allowed breaches. A
+    /// counter that is too high by no more than its lost -1 lacks those: no add counted twice.
     void allow_failover(const MayLose& may_lose);
-    /// Whose number had been right before they were sent, and was not any more.
+    /// Reads whose number had been right before they were sent, but no longer was.
     std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }
     std::uint64_t told_wrong() const {
         return stale_reads + wrong_reads + backward_reads + wrong_casts;
     }
-    /// All of kFindings.
+    /// The sum of all kFindings.
     std::uint64_t breaches() const;
-    /// Nothing is wrong but what the contract states.
+    /// True if the only findings are breaches that the contract allows.
     bool passed() const {
         return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == allowed_breaches;
     }
 
     /// passed, allowed or broken.
     std::string_view word() const;
-    /// All that is wrong, as one clause.
+    /// All findings, as one clause.
     std::string findings() const;
 
     void example(std::string sentence);
@@ -190,7 +188,7 @@ struct AuditResult {
     static constexpr std::size_t kMostExamples = 10;
 };
 
-/// What breaks a contract, unless that allows it, besides votes that are lost, double or ghosts.
+/// A kind of breach, other than lost, double and ghost votes. A contract may allow it.
 struct Finding {
     std::uint64_t AuditResult::*count;
     std::string_view words;
@@ -218,28 +216,28 @@ class AllowedStates {
 void check_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
                  std::span<const ItemCount> counts, AuditResult& result);
 
-/// What the attempts on one counter add up to.
+/// Sums of the attempts on one counter.
 struct CounterBounds {
     std::int64_t acknowledged{0};
     std::int64_t unknown_up{0};    ///< Sum of the positive unknown amounts.
-    std::int64_t unknown_down{0};  ///< Sum of the negative ones.
+    std::int64_t unknown_down{0};  ///< Sum of the negative unknown amounts.
     bool attempted{false};
 };
 
-/// An add that was acknowledged: what it added (1 or -1) and the value it was told.
+/// An acknowledged add: its amount (1 or -1) and the value that it returned.
 struct AddAnswer {
     std::int32_t added;
     std::int64_t returned;
 };
 
-/// How many of the values that the adds of one key were told no order of them can give. All of the
-/// key's adds must be known and lead from 0 to `value`: each step up to a value, less the steps
-/// down from it, must come to one below the final value and to none above it.
+/// Counts the returned values of one key's adds that no order of these adds can give. All of the
+/// key's adds must be known and lead from 0 to `value`: the steps up to a number less the steps
+/// down from it must be 1 for 1 .. `value`, -1 for `value` + 1 .. 0, and 0 elsewhere.
 std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value);
 
-/// The same for a key that expires and begins anew, any number of times: how many of the values that
-/// adds of 1 were told, and `value` that is there, have no predecessor of their own. Each number must
-/// have been told at least as often as the next one.
+/// Counts values without a predecessor of their own, for a key that may expire and begin anew any
+/// number of times. `told`: the values that adds of 1 returned; `value`: the stored value. Each
+/// number must have been returned at least as often as the next one.
 std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::int64_t value);
 
 /// Checks one counter: its value lies between what was acknowledged and that plus what is unknown.

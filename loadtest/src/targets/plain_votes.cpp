@@ -20,19 +20,19 @@ using redis::ReplyArray;
 constexpr Duration kWorkerPause = std::chrono::milliseconds{20};
 constexpr Duration kWorkerTimeout = std::chrono::seconds{20};
 
-// What an application server asks Redis: add if the key is there, else answer nil ...
+// An application server's first script: adds to the key if it exists, else answers nil.
 constexpr std::string_view kIncrement = R"(
 if redis.call("exists", KEYS[1]) == 0 then return nil end
 redis.call("set", KEYS[1] .. "_expired", ARGV[2])
 return redis.call("incrby", KEYS[1], ARGV[1]))";
-// ... and set what the database had, plus the vote, if the key is still not there.
+// Its second script, after nil: sets the database's count plus the vote, unless the key exists now.
 constexpr std::string_view kFill = R"(
 redis.call("set", KEYS[1] .. "_expired", ARGV[2])
 if redis.call("exists", KEYS[1]) == 1 then return redis.call("incrby", KEYS[1], ARGV[1]) end
 redis.call("set", KEYS[1], ARGV[3] + ARGV[1])
 return ARGV[3] + ARGV[1])";
 
-// The worker's, as they were published.
+// The worker's scripts, as published, with their faults: the names of the flags do not agree.
 constexpr std::string_view kList = R"(
 local cursor = redis.call("get", "item_synchronization_cursor") or 0
 local scanResults = redis.call("scan", cursor, "match", "item_*", "count", 1000)
@@ -126,11 +126,11 @@ Answer PlainVotes::apply(const Operation& operation) {
     if (!client_ || !*changed) return answer;
     const std::int64_t change = operation.kind == OperationKind::vote ? 1 : -1;
     if (count(operation, change, deadline)) return answer;
-    // The row is committed, and its count is not: nobody will know.
+    // The row is committed, its count may not be, and nothing records the difference.
     return {Outcome::unknown, ErrorCode::outcome_unknown};
 }
 
-/// Whether a row was changed. A vote whose row is there sets its value.
+/// Returns true if a row was changed. A vote whose row exists updates its value.
 Result<bool> PlainVotes::write_row(const Operation& operation, Deadline deadline) {
     HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database_->writer(deadline));
     const sql::Alone how{.deadline = deadline};
@@ -149,7 +149,7 @@ Result<bool> PlainVotes::write_row(const Operation& operation, Deadline deadline
 Result<void> PlainVotes::count(const Operation& operation, std::int64_t change, Deadline deadline) {
     const std::string key = fmt::format("item_{}", operation.item);
     const std::string by = std::to_string(change);
-    // Ten minutes, as the description has it.
+    // 10 minutes, as in the published description.
     const auto expires = std::chrono::system_clock::now() + std::chrono::minutes{10};
     const std::string expired = std::to_string(std::chrono::system_clock::to_time_t(expires));
     const std::string_view increment[] = {"EVAL", kIncrement, "1", key, by, expired};
@@ -202,15 +202,15 @@ Result<void> PlainVotes::begin() {
         std::condition_variable_any wake;
         std::unique_lock lock(mutex);
         while (!ended.stop_requested()) {
-            (void)pass(true);  // What it could not save, the next one does.
+            (void)pass(true);  // The next pass saves the keys that this one could not.
             wake.wait_for(lock, ended, kWorkerPause, [] { return false; });
         }
     });
     return {};
 }
 
-/// A page of keys: saved, marked and, as the scripts read no expiry that anybody writes, deleted.
-/// Returns whether it was the last one.
+/// Saves and marks a page of keys. With `deletes` also deletes them: the scripts read the expiry
+/// under another name than the one it is written to, so it delays no deletion. True: the last page.
 Result<bool> PlainVotes::pass(bool deletes) {
     const std::string_view list[] = {"EVAL", kList, "0"};
     HOTCOUNT_TRY_ASSIGN(const Reply listed, client_->execute(list, kWorkerTimeout));
@@ -245,7 +245,7 @@ Result<bool> PlainVotes::pass(bool deletes) {
 Result<void> PlainVotes::settle() {
     if (!client_) return {};
     worker_ = {};
-    // The page that the worker stopped in, then all from the first.
+    // First the rest of the scan that the worker was in, then a full scan.
     for (int rounds = 0; rounds < 2;) {
         HOTCOUNT_TRY_ASSIGN(const bool last, pass(false));
         if (last) ++rounds;

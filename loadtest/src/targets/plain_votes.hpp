@@ -7,7 +7,7 @@
 //                 deletes them. Its holes: tests/races/test_cached_votes_holes.py
 //
 // The keys of seed_cached have no prefix, because its scripts make their names: it takes a Redis of its
-// own. Nobody counts a vote twice here, as the row of a user and item is unique.
+// own. No vote counts twice here, because the row of a user and item is unique.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class PlainVotes final : public Driver {
     Result<void> settle();
     /// Takes its keys away: they have no prefix, and the Redis is the generator's own.
     Result<void> clean_up();
-    /// What the contract allows is no failure: counts that nobody keeps, or that drift.
+    /// Removes findings that the contract allows: counts that are not kept, or that drift.
     void excuse(AuditResult& result) const;
 
   private:

@@ -110,8 +110,8 @@ class LimiterTarget final : public StoreTarget {
                                                     : LimiterHit::Kind::denied;
                     if (record.returned != 1) ++result.refused;
                 }
-                // The server may have decided it at any time since, also long after the caller's
-                // deadline: a stopped server executes received commands when it continues.
+                // The server may have decided the hit at any time since it was sent, even after the
+                // caller's deadline: a stopped server executes received commands when it continues.
                 if (!is_answered(record.load_status())) hit.done_ns = INT64_MAX / 4;
                 hits.push_back(hit);
             }
@@ -234,7 +234,8 @@ class SetsTarget final : public StoreTarget {
         for (std::uint64_t item = 1; item <= items; ++item) {
             if (outlives_load(item)) HOTCOUNT_TRY(create(item, long_life(settings_), false));
         }
-        // Last, because their times to live run. Spread over the load in a random order.
+        // Mortal sets come last, because their TTLs run. They expire in a random order, spread over
+        // the load.
         const Duration load = settings_.warmup + settings_.duration;
         const Permutation places(items);
         for (std::uint64_t item = 1; item <= items; item += 4) {
@@ -247,7 +248,8 @@ class SetsTarget final : public StoreTarget {
         }
         return StoreTarget::begin();
     }
-    /// For each set: whether it was made, until when it lived, and from when on it is gone.
+    /// For each set: whether it was made, until when it certainly lives, and from when on it is
+    /// certainly gone.
     nlohmann::json evidence() const override {
         nlohmann::json evidence = StoreTarget::evidence();
         nlohmann::json& lives = evidence["lives"] = nlohmann::json::array();
@@ -302,7 +304,7 @@ class SetsTarget final : public StoreTarget {
           driver_(std::move(driver)) {}
 
     Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
-    // The exception in its contract: a stall that outlasts the gate.
+    // The exception in the contract of ttl_gate: a stall that outlasts the gate.
     bool may_make_sets() const { return strategy_.racy || (gated() && settings_.stall >= gate()); }
     /// True if a call took longer than the gate, or its time is unknown.
     bool outlived_gate(const std::vector<SetWrite>& writes) const {
@@ -369,7 +371,7 @@ class SetsTarget final : public StoreTarget {
                 found.anchored = true;
                 continue;
             }
-            // "user:123". Other names are read as user 0, who never writes.
+            // "user:123". Other names are read as user 0, which never writes.
             SetMember one{0, static_cast<std::int64_t>(score)};
             const std::string_view digits =
                 std::string_view{member}.substr(std::min<std::size_t>(5, member.size()));
