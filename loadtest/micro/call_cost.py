@@ -1,4 +1,4 @@
-"""What a call costs in Python where nothing waits: on a memory store, from one thread.
+"""The cost of a Python call that waits for nothing: on a memory store, from one thread.
 
     make bench
     python -m loadtest.micro.call_cost --rounds 15 --json calls.json

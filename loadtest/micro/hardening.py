@@ -1,4 +1,4 @@
-"""What hardening costs: the micro benchmarks with it and without it, in alternating rounds.
+"""The cost of hardening: the micro benchmarks with it and without it, in alternating rounds.
 
     make bench-hardening                      # HARDENING_ARGS="--rounds 20" for more
 
@@ -67,7 +67,7 @@ def main(words: list[str] | None = None) -> int:
     ratios: dict[str, list[float]] = {}
     for number in range(chosen.rounds):
         print(f"round {number + 1}/{chosen.rounds}", file=sys.stderr, flush=True)
-        # Each goes first every other time: a machine that warms up, or slows down, favours none.
+        # The builds take turns to go first: a machine that warms up or slows down favours neither.
         order = sorted(programs, reverse=number % 2 == 1)
         taken = {name: times(programs[name], chosen.seconds, chosen.only) for name in order}
         for name, hardened in taken["hardened"].items():

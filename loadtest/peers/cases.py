@@ -54,7 +54,7 @@ from tests.support.servers import RedisServer
 
 GROUPS = ("sync", "asyncio", "limits", "limiters", "batch", "sets", "cpp")
 
-# What must be importable for a group. redis-py parses with hiredis if it finds it.
+# Packages that a group imports. redis-py parses with hiredis if it is installed.
 PACKAGES = {
     "sync": ("redis", "hiredis", "glide_sync"),
     "asyncio": ("redis", "hiredis", "glide"),
@@ -151,7 +151,7 @@ class Setup:
         ]
 
     def _asyncio(self) -> list[Case]:
-        # What adds, and what stands before its keys.
+        # For each contender the function that opens it, and the prefix of its keys.
         peers: dict[str, tuple[asyncio_contenders.Open, str]] = {
             OURS: (asyncio_contenders.hotcount_aio, ""),
             REDIS_ASYNCIO: (asyncio_contenders.redis_asyncio, KEY_PREFIX),

@@ -92,7 +92,7 @@ def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
 
 
 def processor_seconds(process: int) -> float:
-    """What the process and its children have used, to 10 ms."""
+    """CPU time of the process and its children in seconds, to 10 ms."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     used = 0
     for each in (process, *children):
@@ -145,7 +145,7 @@ def http_votes(
         counted = int(votes.count(1))
         drift = votes.reconcile(dry_run=True)
     acknowledged = int(warm["requests"] + figures["requests"])
-    # wrk leaves those that are under way when its time is over: they may or may not be votes.
+    # wrk abandons the requests under way when its time is over: each may or may not be a vote.
     if drift or not acknowledged <= counted <= acknowledged + 2 * connections:
         raise Failed(f"{way}: {counted} counted of {acknowledged} acknowledged, drift {drift}")
     rate = 1e6 * figures["requests"] / figures["us"]

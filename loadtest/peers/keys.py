@@ -9,7 +9,7 @@ BATCH = 1_000
 
 
 def uniform(keys: int, size: int, seed: int) -> list[str]:
-    """So many keys, each one of `keys`, all equally likely."""
+    """`size` names, drawn uniformly from `keys` names."""
     names = [f"k{index}" for index in range(keys)]
     return random.Random(seed).choices(names, k=size)
 

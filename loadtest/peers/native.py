@@ -55,7 +55,7 @@ def tree_of(text: str) -> Path:
 
 
 def run(command: list[str]) -> str:
-    """What the program prints. Failed, with what it says on stderr, if it fails."""
+    """Returns the program's stdout. Raises Failed, with its stderr, if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -206,7 +206,7 @@ def find_benchmark() -> str:
 
 
 def parse_csv(printed: str, command: str = "INCR") -> float:
-    """So many of the command a second from redis-benchmark's --csv."""
+    """The rate of the command in redis-benchmark's --csv, a second."""
     rows = list(csv.DictReader(io.StringIO(printed)))
     rates = [row["rps"] for row in rows if row["test"] == command]
     if len(rates) != 1:

@@ -27,7 +27,7 @@ from tests.support.servers import PostgresServer
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 PAGES = ROOT / "docs" / "explanation"
-# Those that use PostgreSQL and MariaDB where they are told of some.
+# Notebooks that use PostgreSQL and MariaDB if they are given URLs.
 ON_SERVERS = ("slotted_counters", "strategies", "votes")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 

@@ -62,7 +62,7 @@ class Case:
     name: str
     group: str
     loads: list[Load]
-    # Whether the server then holds a sum of what was added; a limiter's state is none.
+    # True if the server holds the sum of the adds afterwards, as it does not for a limiter.
     audited: bool = True
     # By contender and metric, a figure a round.
     figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def made(store: hotcount.Redis) -> list[str]:
 
 
 def keys_of(name: str) -> list[str]:
-    """What an upsert without a version declares."""
+    """The keys that an upsert without a version declares."""
     return [name, f"{{{name}}}:versions.1"]
 
 
@@ -54,7 +54,7 @@ def arguments_of(member: str, score: float, name: str) -> list[str]:
 
 
 def members_of(seed: int, thread: int) -> list[str]:
-    """What one thread upserts, in turn: the sets have as many members whoever writes to them."""
+    """The members that one thread upserts, in turn: drawn from the same names in every thread."""
     return keys.uniform(KEYS, 2_000, seed * 1_000 + thread)
 
 
@@ -117,7 +117,7 @@ print(took[int(len(took) * 0.99)] * 1e6)
 
 def beside(write: Callable[[Any], Any] | None, port: int, seconds: float, seed: int) -> Measured:
     """A bystander's 99th percentile while `write` upserts into all sets over and over, how much it
-    wrote, and how long the server ran for one script; None: nobody writes.
+    wrote, and how long the server ran for one script. With `write` None there are no upserts.
     """
     with store_at(port) as store:
         made(store)

@@ -11,7 +11,7 @@ first cases are one process's callers, by hotcount-load; those of processes, wit
 are described in vote_processes.py.
 All of it with 5 rounds takes hours: choose. --list names the cases.
 
-Everybody votes for one item, unless a row says otherwise. Each load makes tables of its own; a vote
+All calls vote for one item, unless a row says otherwise. Each load makes tables of its own; a vote
 counts when it was acknowledged after its commit, and every load is audited: one lost or counted
 twice fails the run.
 
@@ -50,7 +50,7 @@ LOG_ROOM = {
     "mariadb": "--innodb-log-file-size=512M",
     "mysql": "--innodb-redo-log-capacity=512M",
 }
-# What the proxy adds to each piece of data, either way.
+# The delay that the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
 
 HOTCOUNT_LOAD = native.ROOT / ".venv/bin/hotcount-load"

@@ -34,7 +34,7 @@ def connect(url: str) -> Any:
     if url.startswith("postgresql:"):
         import psycopg
 
-        # What is run again and again is prepared at once, as hotcount's statements are.
+        # Prepares each statement at its first run, as hotcount does.
         return psycopg.connect(url, prepare_threshold=0)
     import pymysql  # type: ignore[import-untyped]
 

@@ -1,4 +1,4 @@
-"""What triggers that count the writes of others cost our own votes (outside_writes).
+"""The cost, for our own votes, of triggers that count outside writes (outside_writes).
 
     .venv/bin/python -m loadtest.peers.votes_outside
     .venv/bin/python -m loadtest.peers.votes_outside --only sqlite --rounds 3 --seconds 4

@@ -28,7 +28,7 @@ import hotcount
 
 from loadtest.peers.private_servers import far_url, say, start_database, start_redis
 
-# What the proxy adds to each piece of data, either way.
+# The delay that the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
 AT_ONCE = 500
 SERVERS = ("postgres", "mariadb", "mysql")

@@ -1,10 +1,10 @@
-"""What tasks that wait for a limit cost: hotcount over Redis beside aiolimiter.
+"""The cost of tasks that wait for a limit: hotcount over Redis beside aiolimiter.
 
     .venv/bin/python -m loadtest.peers.waiters
     .venv/bin/python -m loadtest.peers.waiters --tasks 1000 --rounds 1 --rate '50/second burst 1'
 
-So many tasks call acquire() in a loop, at one limit. aiolimiter limits one process and asks nobody;
-hotcount's limit is Redis's, which is private and has nothing else to do. Printed for each number of
+--tasks tasks call acquire() in a loop, at one limit. aiolimiter limits one process and needs no
+server; hotcount's limit is in a private Redis without other clients. Printed for each number of
 tasks, as the median (least .. most) of --rounds runs that alternate: admissions a second, and the
 share of a core that the process and Redis took. Markdown on stdout.
 """

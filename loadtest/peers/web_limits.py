@@ -1,4 +1,4 @@
-"""What a limit costs a web application: hotcount beside the limiters of FastAPI, Flask and Django.
+"""The cost of a limit in a web application: hotcount beside limiters of FastAPI, Flask and Django.
 
     make web-limits
     .venv/bin/python -m loadtest.peers.web_limits --only flask --rounds 3 --seconds 3
@@ -100,7 +100,7 @@ def load(redis: RedisServer, framework: str, way: str, seconds: float, seed: int
 
 
 def check(redis: RedisServer, case: Case, measured: Measured) -> None:
-    """LostAdds if requests were answered for which nobody asked Redis."""
+    """Raises LostAdds if Redis has got fewer commands than there were answers."""
     with redis.redis(timeout=TIMEOUT_S) as store:
         told = store.execute("INFO", "stats").decode()
         commands = int(told.partition("total_commands_processed:")[2].split()[0])

@@ -21,7 +21,8 @@ constexpr Duration kAuditTimeout = std::chrono::minutes{10};
 
 bool is_write(const LedgerRecord& record) { return record.kind != OperationKind::read; }
 
-/// Nobody knows whether: the caller died before it had an answer, or the record is of a part that is missing.
+/// True if it is unknown whether the call was sent or applied: its caller died before the answer,
+/// or the record belongs to a part that is missing.
 bool may_be_sent(Status status) { return status == Status::sent || status == Status::empty; }
 
 struct ItemRange {
@@ -31,7 +32,7 @@ struct ItemRange {
 };
 
 // Cuts the items into ranges of at most `most` attempts; together they cover every int64,
-// so that a row of an item that nobody was to vote on is found too.
+// so that the audit also finds rows of items outside the plan.
 std::vector<ItemRange> item_ranges(const Ledger& ledger, std::uint64_t most) {
     std::int64_t least = INT64_MAX;
     std::int64_t largest = INT64_MIN;
@@ -222,7 +223,7 @@ Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, V
                    ? number
                    : ids[static_cast<std::size_t>(std::clamp(number, std::int64_t{1}, size) - 1)];
     };
-    // A row that came meanwhile between those of the load has no number.
+    // An item that was inserted between the load's items meanwhile has no number.
     const auto has_no_number = [&](auto& row) {
         const auto found = std::lower_bound(ids.begin(), ids.end(), row.item);
         if (found == ids.end() || *found != row.item) return size > 0;

@@ -246,7 +246,7 @@ void AuditResult::allow_failover(const MayLose& may_lose) {
     lost_in_failover = missing;
     if (doubled() == 0) forget_counts();
     lost_rows = stored_low = counted_low = 0;
-    // Those that no contract allowed before.
+    // Breaches that the failover explains.
     const std::uint64_t loose =
         capped_sum(capped_sum(missing, others), capped_sum(told_wrong(), answers));
     allowed_breaches = std::max(allowed_breaches, std::min(breaches(), loose));

@@ -166,8 +166,8 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
     const std::int64_t error = rules.clock_error_ns + kExpiryNs / 2;
     const auto window_of = [&](std::int64_t at_ns) { return at_ns / rules.period_ns; };
     struct Window {
-        std::int64_t admitted{0};  // Whose whole time is in it.
-        std::uint64_t denied{0};   // Whose whole time is in it.
+        std::int64_t admitted{0};  // Hits that were sent and answered inside the window.
+        std::uint64_t denied{0};   // Hits that were sent and answered inside the window.
     };
     std::map<std::int64_t, Window> windows;
     // Of hits that may have been admitted, the first window and the last one. A hit without an answer

@@ -300,7 +300,7 @@ void check_order(std::int64_t item, const Read& read, bool right,
                         item, read.number, in_ms(read.sent_ns)));
         order.forget_less(read, before);
     }
-    // What was never right would make all that follows seem to go back.
+    // A number that was never right would make all later reads seem to go back.
     if (right) order.answered(read, before, exact);
 }
 
@@ -360,7 +360,7 @@ std::int64_t beyond(const std::vector<std::int64_t>& ended, const std::vector<st
 }
 
 /// A user has one vote or none at each moment: so many of the changes that casts were told cannot all
-/// have happened. A cast that nobody was told of may have changed the vote once, at any time since it was
+/// have happened. A cast without an answer may have changed the vote once, at any time since it was
 /// sent.
 std::int64_t impossible_changes(std::span<const CastCall> casts) {
     std::vector<std::int64_t> set_ended;

@@ -35,15 +35,15 @@ struct Read {
     std::int64_t number;
     std::int64_t sent_ns;
     std::int64_t done_ns;
-    bool exact;  ///< It said that it was.
+    bool exact;  ///< The answer was marked as exact.
 };
 
-/// What reads and casts of a strategy are held to.
+/// The rules for the answers to reads and casts of a strategy.
 struct AnswerRules {
     std::uint64_t items{0};  ///< They are 1 .. items.
     bool adds{false};        ///< A write adds its value; otherwise it sets the vote of its user.
-    /// How stale a read may be, 0: not at all. None: as stale as it likes, but it counts no write that
-    /// was never sent. A read that said it was exact is held to that.
+    /// The largest staleness of a read; 0: none. Empty: no bound, but a read counts no write that
+    /// was never sent. A read that was marked as exact must be exact.
     std::optional<Duration> reads_within{};
     bool may_be_wrong{
         false};  ///< The contract states all that is found, so that it breaks nothing.

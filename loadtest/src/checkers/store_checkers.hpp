@@ -96,16 +96,16 @@ struct SetMember {
     std::int64_t score;
 };
 
-/// What was found in the store, at `looked_ns`.
+/// The stored state of a set.
 struct SetFound {
     bool expires{false};
-    bool anchored{false};              ///< The member it was made with is there.
-    std::vector<SetMember> members{};  ///< But that one.
-    std::int64_t looked_ns{0};         ///< Not later than this.
+    bool anchored{false};              ///< It has the member with which it was made, the anchor.
+    std::vector<SetMember> members{};  ///< Its members, except the anchor.
+    std::int64_t looked_ns{0};         ///< A time just before the set was read.
 };
 
-/// Checks one set. `may_make_sets`: the contract of the method says that it makes sets that nobody
-/// created.
+/// Checks one set. `may_make_sets`: the contract of the method says that its upserts may make a set
+/// that create() did not make.
 void check_set(std::int64_t item, const SetLife& life, std::span<const SetWrite> writes,
                const std::optional<SetFound>& found, bool may_make_sets, AuditResult& result);
 

@@ -36,7 +36,7 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     if (trial.workload == WorkloadKind::limiter) traffic.mix.unvote = 0;
     if (trial.workload == WorkloadKind::zset) traffic = for_sets(traffic);
     if (trial.batch > 0) traffic.mix = {1, 0, 0};  // Upserts alone travel in batches.
-    // What is taken back from a key that has begun anew would be a count of its own.
+    // A -1 to a key that has expired would begin a new count below 0.
     const bool short_lived = trial.workload == WorkloadKind::counters && trial.life > Duration{0};
     if (short_lived) traffic.mix.unvote = 0;
     HOTCOUNT_TRY(read_within(given, "items", parse_count, 1, kMostItems, traffic.items));
@@ -309,7 +309,7 @@ bool may_be_url(const std::string& argument) {
     return may_be_secret(argument) || argument.find("://") != std::string::npos;
 }
 
-/// What was not understood is quoted, and may be a URL in the wrong place.
+/// The message quotes the argument, which may be a URL in the wrong place.
 template <class Hidden>
 ExitMessage usage_error(std::string what, const std::vector<std::string>& arguments,
                         const Hidden& hidden) {

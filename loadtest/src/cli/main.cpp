@@ -26,8 +26,8 @@ extern "C" void on_signal(int signal) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    // A stream that the caller has closed must not become the file that is opened next: the results would
-    // go there, and nobody would know that they are gone. So writing to it stays an error.
+    // A stream that the caller has closed must not become the file that is opened next: the results
+    // would silently go there. With this, writing to the stream stays an error.
     for (int stream = open("/dev/null", O_RDONLY); stream >= 0;) {
         if (stream > STDERR_FILENO) {
             close(stream);
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     std::signal(SIGTERM, &on_signal);
     // A terminal that is closed ends the load as Ctrl-C does; nohup has it ignored, and it stays so.
     if (std::signal(SIGHUP, &on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
-    // Whoever read the results may be gone: that is an error to report, and the folder is kept.
+    // A closed pipe on stdout is an error to report, and the folder is kept.
     std::signal(SIGPIPE, SIG_IGN);
     // A file that may not grow any more is an error to report, not the end of this process.
     std::signal(SIGXFSZ, SIG_IGN);

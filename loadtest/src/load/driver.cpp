@@ -224,7 +224,7 @@ Result<std::vector<Result<Upsert>>> SetsDriver::upsert_many(std::span<const Upse
     return sets_->upsert_many(items, std::max<std::size_t>(items.size(), 1), timeout_);
 }
 
-// The upserts travel together. The others follow one by one: nobody batches those.
+// Upserts travel in one batch. The other operations have no batched form and run one by one.
 std::vector<Answer> SetsDriver::apply_many(std::span<const Operation> operations) {
     std::vector<Name> names;  // Item and member of each.
     std::vector<UpsertItem> upserts;

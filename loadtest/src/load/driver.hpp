@@ -27,7 +27,7 @@ namespace hotcount::loadtest {
 enum class Outcome : std::uint8_t {
     ok,       ///< Acknowledged.
     failed,   ///< Not applied.
-    unknown,  ///< Applied or not: nobody knows.
+    unknown,  ///< Sent without an answer: applied or not.
 };
 
 std::string_view to_string(Outcome outcome);
@@ -67,7 +67,8 @@ class Driver {
     virtual std::vector<Answer> apply_many(std::span<const Operation> operations);
     /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
     virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
-    /// Why no call will succeed any more, so that the load ends; none: it goes on. One thread asks.
+    /// The error after which no call can succeed, so that the load ends; empty: the load goes on.
+    /// Called from one thread.
     virtual std::optional<Error> broken() const { return std::nullopt; }
 };
 

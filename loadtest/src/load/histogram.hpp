@@ -30,7 +30,7 @@ class Histogram {
 
     /// A negative value counts as 0.
     void record(std::int64_t value);
-    /// Adds the other's counts. Nobody may record into *this meanwhile.
+    /// Adds the other's counts. No other thread may record into *this meanwhile.
     void merge(const Histogram& other);
 
     std::uint64_t count() const;

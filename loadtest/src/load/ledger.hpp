@@ -31,7 +31,7 @@ namespace hotcount::loadtest {
 
 enum class Status : std::uint32_t {
     empty = 0,    ///< Never planned; or of a part of a fleet that is missing: sent or not.
-    planned = 1,  ///< Not sent. In the open loop this is a slot that nobody served.
+    planned = 1,  ///< Not sent. In the open loop this is a slot that no worker served.
     sent = 2,     ///< Sent; the process died before it knew the answer.
     ok = 3,       ///< Acknowledged.
     failed = 4,   ///< Refused: nothing was applied.
@@ -111,7 +111,7 @@ class Ledger {
     void set_planned(std::uint64_t planned) {
         std::atomic_ref(header_->planned).store(planned, std::memory_order_release);
     }
-    /// What the records' times count from.
+    /// The zero of the records' times.
     std::int64_t started_ns() const { return header_->started_ns; }
     void set_started_ns(std::int64_t started_ns) { header_->started_ns = started_ns; }
     LedgerRecord& operator[](std::uint64_t index) { return records_[index]; }
@@ -120,7 +120,7 @@ class Ledger {
     /// Takes disk space for the records below `until`, ahead of their use: on a full disk a store
     /// into the mapping would kill the process, this returns an error.
     Result<void> reserve(std::uint64_t until);
-    /// Cuts the file to the records planned. Nobody may write any more.
+    /// Cuts the file to the records planned. No thread may write to the ledger after this.
     Result<void> finish();
 
   private:

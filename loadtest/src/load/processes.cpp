@@ -162,7 +162,7 @@ void Processes::disturb(const std::stop_token& ended) {
     const Duration pause = kills ? settings_.kill_every : 2 * settings_.stall;
     for (std::size_t turn = 0; !ends_within(pause); ++turn) {
         const std::size_t process = turn % pids_.size();
-        if (pids_[process] <= 0) continue;  // It could not be forked again. -1 is everybody.
+        if (pids_[process] <= 0) continue;  // The fork failed; kill(-1) would reach all processes.
         if (kills) {
             kill_one(process);
             continue;

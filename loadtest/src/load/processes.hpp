@@ -30,8 +30,8 @@ namespace hotcount::loadtest {
 struct ProcessSettings {
     std::uint32_t processes{1};
     std::uint32_t workers{1};  ///< Calls under way at once, over all processes.
-    Duration kill_every{0};    ///< So often one of them is killed and another one forked; 0: none.
-    Duration stall{0};         ///< One of them is stopped for so long, again and again; 0: none.
+    Duration kill_every{0};    ///< Interval at which a process is killed and replaced; 0: never.
+    Duration stall{0};         ///< Time for which a process is stopped, each in turn; 0: never.
 };
 
 class Processes final : public Driver {

@@ -20,7 +20,7 @@ namespace hotcount::loadtest {
 // Once the schedule has ended, how long what is late may still be sent: enough for the tail of a
 // system that keeps up, too little to hide one that does not.
 inline constexpr Duration kGrace = std::chrono::milliseconds{500};
-// How often somebody looks at what others do.
+// The longest sleep before a thread looks at the run's state again.
 inline constexpr Duration kTick = std::chrono::milliseconds{50};
 // Calls in flight share this many of what each thread has one of: a few threads complete them.
 inline constexpr std::size_t kStripes = 8;
@@ -108,7 +108,7 @@ class Run {
     Planner planner_;
     std::vector<Measured> measured_;
     std::vector<Place> places_;
-    // Open loop: those without a call.
+    // Open loop: the places without a call under way.
     std::mutex free_mutex_;
     std::condition_variable freed_;
     std::vector<Place*> free_places_;

@@ -26,12 +26,12 @@ namespace hotcount::loadtest {
 
 inline constexpr const char* kOwnerFile = "owner";
 
-/// A temporary folder that ends with its owner, also if that is killed.
+/// A temporary folder that goes with its owner, even if the owner is killed.
 ///
 ///   PARENT/PREFIXabc123/owner    locked (flock) by the process that made the folder
 ///
-/// The lock goes with the process. So whoever makes the next folder takes away those that nobody holds
-/// any more, of all kinds in kKinds. A folder without the file is somebody else's and stays.
+/// The lock ends with the process. make() first removes folders whose lock is free, of all kinds in
+/// kKinds. A folder without an owner file is another program's and stays.
 class OwnedFolder {
   public:
     /// All prefixes that make() is given: what a killed program left is known by them.

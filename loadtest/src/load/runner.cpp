@@ -359,7 +359,7 @@ void Run::start_on_time() {
     working_.fetch_sub(1, std::memory_order_release);
 }
 
-/// What is not acknowledged has no time that could be compared: it waits longer than the time limit.
+/// A call that is not acknowledged counts as slower than the time limit.
 std::int64_t Run::counted(Outcome outcome, std::int64_t ns) const {
     return outcome == Outcome::ok ? ns : std::max(ns, settings_.timeout.count() + 1);
 }

@@ -1,8 +1,8 @@
 // Drives the load: many threads, one shared plan, one driver; measures what comes back.
 //
 //   open loop    a worker takes the next slot, sleeps to its intended time, calls. Headline
-//                latency: intended -> done. A slot that nobody served in time is censored: counted,
-//                and in the headline as the least latency it can have had.
+//                latency: intended -> done. A slot that no worker served in time is censored: it is
+//                counted, and its latency in the headline is the least that it can have had.
 //   closed loop  a worker calls again as soon as it was answered. Headline figure: the rate;
 //                latencies are of the calls alone and say nothing about a loaded system.
 //   in flight    without a thread for each call: at most so many are under way. In the closed loop

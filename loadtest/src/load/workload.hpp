@@ -83,7 +83,7 @@ struct Operation {
     std::int64_t user;  ///< 1 .. users; 0 for a read.
     OperationKind kind;
     bool resent;  ///< A vote that was sent before, on purpose: it must not count again.
-    /// What the ledger has for it (LedgerRecord::value); the stream itself gives none.
+    /// The LedgerRecord::value of the operation; the stream itself gives no value.
     std::int32_t value{0};
 };
 

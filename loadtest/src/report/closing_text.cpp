@@ -33,7 +33,7 @@ std::string by_how_much(const PartResult& result, const Summary& fastest) {
     return fmt::format("{}; {}", times, times_text(fastest.ratio_to_best, best->strategy, rounds));
 }
 
-/// Who broke rules that its contract lets it break.
+/// The strategies with breaches that their contract allows.
 std::vector<std::string> let_off(const Comparison& comparison) {
     std::vector<std::string> names;
     for (const PartResult& result : comparison.parts) {

@@ -117,7 +117,7 @@ json outcomes(const TrialResult& trial) {
 
 json timer_floor(const TrialResult& trial) { return in_us(timer_floor_ns({&trial.machine, 1})); }
 
-/// Of a trial: null if nobody knows the ceiling.
+/// The generator's ceiling of a trial; null if it is not known.
 json ceiling(const TrialResult& trial) {
     return trial.ceiling_per_s > 0 ? json(trial.ceiling_per_s) : json(nullptr);
 }

@@ -1,10 +1,10 @@
 // Strategies side by side: the same traffic, in alternating rounds, each on a fresh database.
 //
 // A round is a block: every contender runs once in it, in an order drawn from the seed, and the round
-// after it has that order backwards. So a machine that warms up, or slows down for a while, does not
-// favour whoever runs first. Ratios are taken within a round. The baseline runs a second time as a
-// control: what differs between a thing and itself is noise. Where it is faster with fewer callers, it
-// runs with those as well.
+// after it has that order backwards, so that a machine that warms up or slows down does not favour
+// the first contender. Ratios are taken within a round. The baseline runs a second time as a
+// control: a difference between the two is noise. If the baseline is faster with fewer callers, it
+// also runs with that number.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@
 
 namespace hotcount::loadtest {
 
-/// Why somebody runs in a comparison.
+/// The reason for which a contender runs in a comparison.
 enum class Role : std::uint8_t {
     named,    ///< By the user.
     control,  ///< The baseline once more.

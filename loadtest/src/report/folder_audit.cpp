@@ -144,7 +144,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     HOTCOUNT_TRY(check_ledger(*ledger, document, audit.settings));
     if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
-    // A database that somebody names is there.
+    // A database URL from the caller replaces the private database, which ended with the run.
     audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
     auto why = why_not_again(audit.settings, strategy);
     if (!why && strategy.exec) why = why_driver_not_again(document);

@@ -36,7 +36,7 @@ inline constexpr const char* kCalibrationFile = "calibration.json";
 /// measured it with such runs and left it in a file. A result that comes near this ceiling says how fast
 /// the generator is.
 struct GeneratorCeiling {
-    /// It must be so many times what is reported.
+    /// The ceiling must be at least this many times the reported rate.
     static constexpr double kLeastHeadroom = 3;
 
     double closed_per_s{0};  ///< In a closed loop.
@@ -57,8 +57,7 @@ std::optional<GeneratorCeiling> find_ceiling(const std::filesystem::path& path,
 
 // -- what the machine did around a load -------------------------------------------------------------
 //
-// A figure that was measured beside somebody else's work says
-// little about the strategy.
+// A figure that was measured beside other programs' work says little about the strategy.
 //
 // measure_machine() takes about 10 ms, and up to kMostFlushTime longer on a slow disk. Used from one
 // thread at a time.
@@ -68,7 +67,7 @@ struct CpuTimes {
     double all_s{0};
     double busy_s{0};
     double stolen_s{0};  ///< By other guests of the same host.
-    double own_s{0};     ///< What this process has used, and those of its children that ended.
+    double own_s{0};     ///< By this process and its children that have ended.
 };
 
 struct MachineState {
@@ -83,7 +82,7 @@ struct MachineState {
 inline constexpr std::chrono::milliseconds kMostFlushTime{50};
 
 MachineState measure_machine(const std::filesystem::path& folder);
-/// So many sleeps of 100 us, with sharpened timers: by how much each was late.
+/// The lateness of each of `sleeps` sleeps of 100 us, with sharpened timers.
 std::vector<std::int64_t> measure_overshoot(std::size_t sleeps);
 
 /// Before and after one load.

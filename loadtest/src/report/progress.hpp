@@ -18,11 +18,11 @@
 
 namespace hotcount::loadtest {
 
-/// Text for a person, into what may be gone: a closed pipe, a terminal that was hung up, a full disk.
-/// fmt::print throws there, and a measurement must not end because nobody listens.
+/// Writes text to a stream that may fail: a closed pipe, a terminal that was hung up, a full disk.
+/// fmt::print throws there, and a measurement must not end because its progress has no reader.
 ///
-/// Whether all of it was taken; a buffered stream may still fail at its flush. Never throws but for
-/// want of memory.
+/// Returns true if all of it was written; a buffered stream may still fail at its flush. Throws
+/// only if memory is exhausted.
 template <class... Args>
 bool say(std::FILE* to, fmt::format_string<Args...> format, Args&&... args) {
     const std::string text = fmt::format(format, std::forward<Args>(args)...);
@@ -35,10 +35,10 @@ class Progress {
   public:
     Progress(ProgressMode mode, std::FILE* stream);
 
-    /// How many trials there will be, and how long their loads last altogether. Not called: nobody
-    /// knows.
+    /// Sets the number of trials and the sum of their loads' lengths. Without this call both are
+    /// unknown.
     void expect(std::size_t trials, double load_s);
-    /// So many of those will not be needed, whose loads would have lasted `load_s` altogether.
+    /// Takes `trials` trials off, whose loads would have lasted `load_s` altogether.
     void expect_fewer(std::size_t trials, double load_s);
     /// A trial is being set up; its load will last `load_s`.
     void set_up(const std::string& label, double load_s);

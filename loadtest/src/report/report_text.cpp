@@ -191,7 +191,7 @@ std::string reference_lines(const PartResult& result) {
     return text;
 }
 
-/// What the calls took from when they were sent, which in an open loop is not from when they were due.
+/// Latency from sending to answer, which in an open loop differs from latency since the due time.
 std::string call_itself(const TrialResult& trial) {
     const Histogram& times = trial.load.service_ns;
     const auto at = [&](double quantile) {
@@ -216,7 +216,7 @@ std::string ceiling_lines(const PartResult& result) {
     return text;
 }
 
-/// Of each load: who was to run in it and did not. Nothing if everybody ran.
+/// The strategies named by the user that did not run, with their load; empty if all of them ran.
 std::string not_run_sentence(const Comparison& comparison) {
     std::vector<std::string> names;
     for (const PartResult& result : comparison.parts) {

@@ -58,7 +58,8 @@ std::string_view meaning_of(std::string_view header) {
     return {};
 }
 
-/// A line for each finding that the table has no column for, and the names of those that nobody has.
+/// A line for each finding that has no column in the table; `zero` gets the findings that are 0 for
+/// all strategies.
 std::string other_findings(const Audits& audits, WorkloadKind workload,
                            std::vector<std::string>& zero) {
     constexpr std::array<std::string_view, 4> kNone = {"lost", "double", "refused", "queued"};

@@ -237,7 +237,7 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     }
     const auto done = TrialRun(fresh, **target, folder, provenance, hooks).go(set_up);
     if (!done) {
-        (void)(*target)->clean_up();  // No key is left on somebody's server.
+        (void)(*target)->clean_up();  // Leaves no key on a server of the user's.
         leave_no_trace();
         return done.error();
     }

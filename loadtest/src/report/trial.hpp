@@ -38,7 +38,7 @@ struct Recovery {
     Duration from{0};        ///< When the server went away, in the times of the ledger.
     Duration served{0};      ///< When one took the writes again, in the times of the ledger.
     double before_per_s{0};  ///< Successful calls between the last fault and this one.
-    /// Until the first call succeeded, of those on items that nobody could write meanwhile.
+    /// Until the first call succeeded on an item that could not be written meanwhile.
     std::optional<Duration> first_ok{};
     /// Until the rate was kRecovered of the one before, over a tenth of a second or more. None: not by
     /// the end of the load or the next fault, or too few calls succeeded before.
@@ -166,7 +166,7 @@ struct TrialHooks {
     std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
     /// The Redis of --managed redis; null: none was started. It outlives the trial.
     Managed* redis{nullptr};
-    /// None: nobody has calibrated this machine.
+    /// Empty: this machine is not calibrated.
     std::optional<GeneratorCeiling> ceiling{};
     /// Private database servers; settings name the one that a trial is on by its URL.
     std::vector<Managed*> databases{};
@@ -179,7 +179,7 @@ struct TrialHooks {
 Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesystem::path& folder,
                               const nlohmann::json& provenance, const TrialHooks& hooks);
 
-/// What is there, and what callers were told.
+/// Audits the stored state and the answers to callers.
 Result<AuditResult> audit_all(Target& target, const Ledger& ledger);
 
 bool on_redis(const TrialSettings& settings);
@@ -201,11 +201,11 @@ Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
                                  const std::string& redis_url = {},
                                  const std::string& database_url = {});
 
-/// Why nobody can audit a run of these settings again, once this program has ended; none if one
-/// can. What it measured, its verdict and its ledger are in its folder all the same.
+/// The reason why a run of these settings cannot be audited again after this program has ended;
+/// empty if it can be. Its figures, its verdict and its ledger are in its folder in either case.
 std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy);
 
-/// The same of a user's own program, by what the program said of itself, as run.json has it.
+/// The reason for a user's own program, from the contract that it gave, as in run.json.
 std::optional<std::string> why_driver_not_again(const nlohmann::json& run);
 
 /// A folder that audit_folder() failed for: what it says of its run, and why.

@@ -115,7 +115,7 @@ Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis,
     std::unique_lock lock(mutex);
     std::vector<Outage>& outages = ended_.outages;
     Managed* struck = nullptr;
-    // Somebody may take the place of the server that went away last.
+    // Another server may take the place of the one that went away last.
     const auto watches = [&] {
         return struck != nullptr && !(outages.back().replaced && outages.back().refused);
     };

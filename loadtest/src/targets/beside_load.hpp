@@ -21,11 +21,10 @@
 
 namespace hotcount::loadtest {
 
-/// Another client of the Redis under load: it asks for a small thing every millisecond and is
-/// timed.
+/// Another client of the Redis under load: it sends a small command every millisecond and is timed.
 ///
-/// Its wait is what the load costs everybody else: a server runs one command at a time, so a long
-/// script keeps all others waiting.
+/// Its latency is the cost of the load for all other clients: a server runs one command at a time,
+/// so that a long script keeps them waiting.
 class Bystander {
   public:
     /// Connects, and asks from the end of the warm-up to the end of the load, from now on.
@@ -50,8 +49,8 @@ struct Builds {
 /// Builds sorted sets anew beside the load that writes to them, as the process does that fills
 /// them.
 ///
-/// What a build adds is the set itself, read once the build has begun: so each member must have the
-/// score of its last upsert afterwards, as without builds, and the audit need not know of them.
+/// A build adds the members of the set itself, read after the build has begun. Each member must
+/// have the score of its last upsert afterwards, as without builds, so the audit ignores builds.
 class Rebuilder {
   public:
     /// From now on, one set every settings.rebuild_every, those that outlive the load in turn.
@@ -73,11 +72,11 @@ struct Outage {
     Fault fault{};
     SteadyTime away{};  ///< When the server went away.
     SteadyTime back{};  ///< When it answered again, or went on.
-    /// When another server took its writes; none: none did.
+    /// When another server took over its writes; empty: no server did.
     std::optional<SteadyTime> replaced{};
-    /// When the one that went away acknowledged nothing any more; none: that was not seen.
+    /// When the server that went away stopped acknowledging writes; empty: that was not seen.
     std::optional<SteadyTime> refused{};
-    /// What was acknowledged before is on the server that replaced it.
+    /// Writes acknowledged before this time are on the server that replaced it.
     SteadyTime copied{};
 
     /// When there was a server that takes writes again, and no other that seemed to.
@@ -91,7 +90,7 @@ struct Outage {
 ///   redis.pause, db.pause   SIGSTOP, and SIGCONT: connections stay, nothing is answered and nothing is
 ///                           lost
 ///   redis.kill9, db.kill9   SIGKILL to all processes of the server, and a start on what it left:
-///                           connections break, nobody is told of what was under way
+///                           connections break, calls under way get no answer
 ///
 /// Of a group of servers: managed_group.hpp.
 class ServerFaults {
@@ -157,13 +156,13 @@ struct ServerWork {
 class ServerMeter {
   public:
     /// Reads everything for the first time. The servers are the private ones that the strategy
-    /// uses, and outlive this; null: none, or somebody else's.
+    /// uses, and outlive this; null: none, or a server of the user's.
     ServerMeter(const TrialSettings& settings, Managed* redis, Managed* database);
     /// Since then. `spent` is what the target counted meanwhile.
     ServerWork work(const TargetStats& spent) const;
 
   private:
-    /// Each a number, or why there is none.
+    /// Each a number, or the reason for which it is missing.
     struct Reading {
         Result<double> log{0.0};
         Result<double> commits{0.0};

@@ -153,7 +153,8 @@ bool ClusterBus::name(Link& link) {
     return link.peer.fd >= 0 && flush(link.peer);
 }
 
-// What is there, unless the other side has not taken what came before. False at the end.
+// Relays the available bytes, unless earlier ones are still pending for the other side. False at
+// the end of the connection.
 bool ClusterBus::relay(int from, Side& to) {
     char bytes[16384];
     while (to.pending.empty()) {

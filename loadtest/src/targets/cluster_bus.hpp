@@ -2,9 +2,9 @@
 //
 //   node --bus--> its peer's announced bus port --(a thread of this program)--> the peer's own bus port
 //
-// Whoever dials names itself in the first message. While a node is cut off, what it sent and what is sent
-// to it gets lost: connections stay and are silent, new ones are accepted and are silent. Clients do not
-// come this way.
+// A dialling node names itself in its first message. While a node is cut off, messages from it and
+// to it are lost: connections stay open and new ones are accepted, but nothing is relayed. Clients
+// do not connect through the bus.
 #pragma once
 
 #include <atomic>

@@ -221,7 +221,7 @@ class ClusterGroup final : public RedisGroup {
             words.insert(words.end(), keys.begin(), keys.end());
             HOTCOUNT_TRY(tell(from, words));
         }
-        // The target first: were it the other way round, nobody would serve the slot in between.
+        // The target first: in the other order, no node would serve the slot in between.
         for (const std::size_t node : {to, from}) {
             HOTCOUNT_TRY(tell(node, {"CLUSTER", "SETSLOT", slot, "NODE", ids_[to]}));
         }

@@ -1,5 +1,5 @@
-// The frames that the generator and a user's program exchange: docs/reference/load-protocol.md has them for
-// those who write such a program.
+// The frames that the generator and a user's program exchange. docs/reference/load-protocol.md
+// describes them for authors of such programs.
 //
 //   frame   u32 length of what follows | u8 type | body          all numbers little-endian
 #pragma once

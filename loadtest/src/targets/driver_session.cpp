@@ -216,7 +216,7 @@ Result<void> DriverSession::take_answer(const Connection& connection, const Fram
         place.answer.tell_cast(previous, value, (told & kToldChanged) != 0, value != 0);
     }
     place.state = PlaceState::answered;
-    // Whoever wakes needs the lock at once. Places live as long as the session.
+    // The woken caller needs the lock at once. Places live as long as the session.
     lock.unlock();
     place.answered.notify_one();
     return {};

@@ -72,7 +72,7 @@ constexpr const char* kIsolateNode = "SET GLOBAL wsrep_provider_options = 'gmcas
 constexpr const char* kMakeUser = "CREATE USER hotcount@'%';\nGRANT ALL ON *.* TO hotcount@'%';\n";
 constexpr Duration kAtOnce = std::chrono::seconds{10};
 
-/// A commit is answered when every node has the transaction, so that the end of one loses none.
+/// A commit is answered when every node has the transaction: the end of one node loses no commit.
 class GaleraGroup final : public ServerGroup {
   public:
     Result<void> start(const std::atomic<bool>& interrupt) {
@@ -174,7 +174,7 @@ class GaleraGroup final : public ServerGroup {
         return node > 0 ? Result<void>{} : copy_first();
     }
 
-    /// While nobody writes its files.
+    /// Copies the first node's files while its server is stopped.
     Result<void> copy_first() {
         nodes_[0]->end();
         const fs::path data = nodes_[0]->data_folder() / "data";

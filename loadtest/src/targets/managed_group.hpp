@@ -40,7 +40,7 @@ namespace hotcount::loadtest {
 Result<std::unique_ptr<Managed>> start_group(ServerKind kind, bool durable,
                                              const std::atomic<bool>& interrupt);
 
-/// So many ports of 127.0.0.1 that nobody listens at.
+/// `count` ports of 127.0.0.1 on which no program listens.
 Result<std::vector<std::uint16_t>> free_ports(std::size_t count);
 
 /// Asks every few milliseconds, for half a minute at most.
@@ -63,7 +63,7 @@ Result<std::int64_t> ask_number(const ManagedServer& server, const std::string& 
 /// True if it answers this number.
 bool answers_with(const ManagedServer& server, const std::string& statement, std::int64_t number);
 
-/// What groups of Redis servers have in common.
+/// The common base of groups of Redis servers.
 class RedisGroup : public ServerGroup {
   public:
     Result<Strike> strike(const Fault& fault) override;

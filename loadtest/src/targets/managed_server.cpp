@@ -308,7 +308,7 @@ fs::path ManagedServer::socket() const { return folder_ / kind_of(kind_).socket;
 
 void ManagedServer::end() {
     if (pid_ <= 0) return;
-    // PostgreSQL takes SIGTERM for "when everybody has left".
+    // After SIGTERM, PostgreSQL waits until all clients have disconnected; SIGINT ends it at once.
     kill(pid_, kind_ == ServerKind::postgres ? SIGINT : SIGTERM);
     const auto until = std::chrono::steady_clock::now() + kStop;
     while (!ended()) {

@@ -69,7 +69,7 @@ class Managed {
 
     struct Strike {
         SteadyTime away;  ///< When the server went away.
-        /// What was acknowledged before is on every server that may take its place.
+        /// Writes acknowledged before this time are on every server that may take its place.
         SteadyTime copied;
     };
     /// Begins a fault that these servers can have, and mend() ends it. One thread at a time calls them.
@@ -152,12 +152,12 @@ class ManagedServer final : public Managed {
     OwnedFolder own_;
     std::filesystem::path folder_;
     ManagedOptions options_;
-    std::vector<std::string> words_{};  ///< What starts it.
-    uid_t user_{0};                     ///< Whom it runs as; 0: as this process.
-    gid_t group_{0};                    ///< The same.
+    std::vector<std::string> words_{};  ///< Its command line.
+    uid_t user_{0};                     ///< The user that it runs as; 0: that of this process.
+    gid_t group_{0};                    ///< The group that it runs as; 0: that of this process.
     pid_t pid_{0};                      ///< 0: not running.
     int status_{0};                     ///< How it ended.
-    /// Those that restarted it: a server ends with the thread that started it.
+    /// Threads that restarted it: a server ends with the thread that started it.
     std::vector<std::jthread> starters_{};
     std::optional<PausedServer> paused_{};
 };
@@ -169,7 +169,7 @@ Managed* find_server(const std::vector<Managed*>& servers, const std::string& ur
 //
 // The processes of a private server: PostgreSQL has one for each connection.
 
-/// Those that `parent` started and that have not ended, in the order of their ids.
+/// The running children of `parent`, in the order of their ids.
 std::vector<pid_t> children_of(pid_t parent);
 
 /// SIGKILL to `server` and to its children; returns when none of them runs. The caller reaps `server`.
@@ -220,7 +220,8 @@ class RedisWire {
 
 /// Before the load: leaves the run's name in the server, which the dump then tells.
 Result<void> mark_run(const ManagedServer& redis, const TrialSettings& settings);
-/// After the load, when nobody writes: into `folder`, which is on the disk of the server's own.
+/// Saves the dump into `folder`, which is on the disk of the server's own folder. Call it after the
+/// load, without writers.
 Result<void> save_dump(const ManagedServer& redis, const std::filesystem::path& folder);
 /// A server with what the run in `folder` left.
 Result<std::unique_ptr<ManagedServer>> start_on_dump(const std::filesystem::path& folder,

@@ -297,7 +297,7 @@ Result<Upsert> PlainSetsDriver::watch_and_add(const UpsertItem& item, Deadline d
                 return make_error(ErrorCode::outcome_unknown,
                                   "the connection that watched the key was lost before EXEC");
             }
-            // Nil: the set has changed. Somebody's transaction made progress, so this ends.
+            // Nil: another client has changed the set, so the transaction is repeated.
             if (std::holds_alternative<redis::ReplyArray>(done[2].value)) return Upsert::applied;
             if (deadline.passed()) {
                 return make_error(ErrorCode::deadline, "the set changed in every attempt");

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kStandby = "standby";
 
-/// A commit is answered when the standby has it on its disk, so that no promotion loses one. The
-/// promoted server waits for nobody.
+/// A commit is answered when the standby has it on its disk: a promotion loses no commit. The
+/// promoted server has no standby to wait for.
 class PostgresPair final : public ServerGroup {
   public:
     Result<void> start(const std::atomic<bool>& interrupt) {

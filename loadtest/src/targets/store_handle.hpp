@@ -43,8 +43,8 @@ class StoreHandle {
     const std::string& place() const { return place_; }
     bool on_redis() const { return redis_ != nullptr; }
     const std::shared_ptr<redis::Client>& client() const { return redis_; }
-    /// How many the server has run since it started, for anybody, those of scripts included; 0 in
-    /// memory, and if it does not say.
+    /// The number of commands that the server has run since it started, for all clients, commands
+    /// of scripts included; 0 in memory, and if the server does not tell.
     std::uint64_t commands() const;
 
     /// What to add to this machine's monotonic clock to get the store's wall clock.

@@ -89,7 +89,7 @@ Result<void> check_limit(const Rate& limit, const Strategy& strategy);
 Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
                                                   const Strategy& strategy);
 
-/// What a run left on a Redis. Refused, with the reason, if it cannot be what it left any more.
+/// Opens the target of an earlier run. An error, with the reason, if it cannot be audited any more.
 Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
                                                     const Strategy& strategy,
                                                     const std::filesystem::path& folder);

@@ -278,11 +278,11 @@ class VotesTarget final : public SqlTarget {
                 : fmt::format("table {} has {} rows, and the load votes on {}: take --items {}",
                               options.item_table, ids_.size(), items, ids_.size()));
     }
-    /// Only what the load may have written: the tables are somebody's who may write meanwhile.
+    /// Deletes only rows that the load may have written: the user's tables may have other writers.
     Result<void> take_votes_out() const {
         if (ids_.empty()) return {};
         const VotesOptions& options = votes_->options();
-        // The users of a recorded stream are any.
+        // A recorded stream may name any user.
         const std::string of_users =
             settings_.traffic.trace
                 ? ""

@@ -1,4 +1,4 @@
-// What a strategy is run against: it is set up, driven, settled and audited.
+// The target of a strategy's run: it is set up, driven, settled and audited.
 //
 // Votes on a SQL database are in target.cpp, other targets in sql_place.hpp, store_target.hpp and
 // driver_session.hpp.
@@ -23,7 +23,7 @@
 
 namespace hotcount::loadtest {
 
-/// What the database or server did during a run.
+/// The work of the database or server during a run.
 struct TargetStats {
     std::uint64_t transactions{0};  ///< Write transactions committed.
     std::uint64_t statements{0};
@@ -44,9 +44,10 @@ class Target {
     virtual Result<void> begin() { return {}; }
     /// After the load: what was put off until later is done.
     virtual Result<void> settle() { return {}; }
-    /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
+    /// Brings all counts up to date, then compares everything with the ledger. Call it without
+    /// writers.
     virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
-    /// What the answers in the ledger are held to; none: they say nothing that could be checked.
+    /// The rules for the answers in the ledger; empty: the answers tell nothing to check.
     virtual std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const { return {}; }
     /// What an audit needs to know and does not find in the store; null: nothing. Asked after begin()
     /// and after the audit, and given to a target that is opened again.
@@ -56,7 +57,7 @@ class Target {
     virtual Result<void> clean_up() { return {}; }
 };
 
-/// What a strategy's answers are held to.
+/// The rules for a strategy's answers.
 AnswerRules rules_for(const Strategy& strategy, std::uint64_t items);
 
 /// A target for a new run: makes the tables and the items; refuses tables in use. `folder` is
