@@ -49,7 +49,7 @@ ON_REDIS = (*one_load.LOADS, "cpp")
 
 
 def python_program(tree: Path, load: str, module: str, *words: object) -> str:
-    """What a program of this tree prints when it runs with that tree's hotcount."""
+    """The output of a program of this tree, run with the hotcount of `tree`."""
     done = subprocess.run(
         [str(tree / ".venv/bin/python"), "-m", module, *map(str, words)],
         cwd=native.ROOT,

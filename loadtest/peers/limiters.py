@@ -90,7 +90,7 @@ class Throttled(Limiter):
 
 
 def server_time(batch: int, port: int, seconds: float, seed: int) -> Measured:
-    """What the server needs for one key, in scripts for so many keys; from one thread."""
+    """The server's time for one key, in scripts for `batch` keys; from one thread."""
     names = keys.uniform(1_000, batch, seed)
     with hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
         limiter = hotcount.Limiter(store, f"{A_MINUTE}/minute")

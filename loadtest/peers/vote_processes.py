@@ -144,9 +144,9 @@ def cpp_cases(group: str, server: Server, before: Path | None) -> list[Case]:
 
 
 def held_case(group: str, server: Server, before: Path | None, held_s: float) -> Case:
-    """What the voters of 99 items keep while the hundredth is held by another connection.
+    """The rate of voters on 99 items while another connection locks the hundredth.
 
-    The votes for that one do not wait, in either kind of load; they have to land afterwards.
+    Votes for the locked item do not wait, in either kind of load; they have to land afterwards.
     """
     shape = Shape(4, 16, HELD_OF)
 

@@ -225,7 +225,7 @@ def child(case: Figures, begun: Callable[[], None]) -> Figures:
 
 
 def audit(votes: hotcount.Votes, strategy: str, figures: Figures) -> None:
-    """What was acknowledged is there, and nothing that was told as not applied."""
+    """Checks that each acknowledged vote is counted, and none that was reported as not applied."""
     counts = votes.count_many(range(ITEMS), consistency="exact", timeout=60)
     singles = WARM_UP + sum(figures.get(f"{which}_calls", 0) for which in ("alone", "beside"))
     doubtful = sum(figures.get(f"{which}_failed", 0) for which in ("alone", "beside"))

@@ -23,7 +23,7 @@ constexpr std::int64_t kAsideItem = 1;
 
 using Number = std::atomic<std::uint64_t>;
 
-/// What all processes share: memory that is mapped before they are forked.
+/// The state that all processes share: memory that is mapped before they are forked.
 class Board {
   public:
     struct State {

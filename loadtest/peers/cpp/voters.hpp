@@ -29,7 +29,7 @@ struct Settings {
     bool hold{false};
 };
 
-/// What a process's callers share.
+/// The state that a process's callers share.
 class Voters {
   public:
     virtual ~Voters() = default;

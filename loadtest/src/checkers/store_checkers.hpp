@@ -1,12 +1,12 @@
 // Compares the hits that a limiter admitted with those that its algorithm admits.
 //
-// A decision was made at some moment between sent and done. A finding is only what holds whatever
-// that moment was:
+// A decision was made at some moment between sent and done. A finding must hold for every such
+// moment:
 //
 //   over-admitted   gcra: more hits inside an interval of length t than burst + rate x t;
 //                   windows: more hits than windows could have held
-//   wrong refusal   denied, although all that can have been admitted before it, each at the worst
-//                   moment, leaves room for it
+//   wrong refusal   denied, although all hits that can have been admitted before it, each at the
+//                   worst moment, leave room for it
 //
 // Pure functions of values, which targets/store_targets.cpp gathers.
 #pragma once
@@ -37,7 +37,7 @@ struct LimiterHit {
 enum class Windows : std::uint8_t {
     none,            ///< gcra and the buckets have none.
     clock,           ///< At multiples of the period on a clock.
-    weighted_clock,  ///< The same; a hit may be denied for what the window before admitted, too.
+    weighted_clock,  ///< As clock; hits admitted in the window before may also deny a hit.
     sliding,         ///< Everywhere.
     after_first,     ///< At the first hit after the window before has ended.
 };
@@ -47,11 +47,11 @@ struct LimiterRules {
     std::int64_t limit{1};  ///< Of a window; gcra and the buckets: the burst.
     std::int64_t rate_limit{1};
     std::int64_t period_ns{1};
-    /// windows on a clock: what to add to the hits' times to get that clock's, and how wrong that
-    /// may be.
+    /// Windows on a clock: the difference to add to the hits' times to get that clock's times, and
+    /// the error of this difference.
     std::int64_t clock_offset_ns{0};
     std::int64_t clock_error_ns{0};
-    /// The contract states these, so that they break nothing.
+    /// The contract allows these findings.
     bool may_over_admit{false};
     bool may_refuse{false};
 };
@@ -62,16 +62,16 @@ void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const Lim
 
 // -- sorted sets (sets_checker.cpp) ---------------------------------------------------------------
 //
-// Compares sorted sets that live for a time with what was written and with when each set lived.
+// Compares sorted sets that live for a time with the writes and with the life of each set.
 //
 // The life of a set is known only between two times: it lives at least until
 // `lives_until_ns` and is gone from `dead_from_ns` on. Between the two nothing is a finding.
 //
-//   rogue set      there, though it was never made, or must have expired: an upsert made it
+//   rogue set      stored, though it was never made or must have expired: an upsert made it
 //   late write     answered `applied` at a time when no set can have been there
 //   wrong refusal  not answered `applied` while the set must have lived
 //   wrong score    a score that is not the last one written
-//   lost, ghost    a member written and not there; there and never written
+//   lost, ghost    a member that was written and is not stored; one stored and never written
 //
 // Pure functions of values; target code gathers them.
 

@@ -1,4 +1,4 @@
-// The command line, what it means, and the program but for main(): so that tests can run it.
+// The command line, its meaning, and the program without main(), so that tests can run it.
 #pragma once
 
 #include <fmt/core.h>
@@ -42,12 +42,12 @@ int run_program(const Settings& settings, const std::atomic<bool>& interrupt, st
 /// An option by its long name, with its text as it was given.
 using Given = std::map<std::string, std::string>;
 
-/// What the command does if nothing is said. --help has it, too.
+/// The settings of a command without options. --help shows them.
 Settings default_settings(Command command);
 
 /// Lets the command take its options, into `given`, which must outlive the parsing.
 void add_options(CLI::App& app, Command command, Given& given);
-/// What to say of an argument that nothing takes.
+/// The error message for an argument that the command does not take.
 std::string explain_extra(Command command, const std::string& extra);
 /// Commands to copy, for the end of a help text, ...
 std::string examples_of(Command command);
@@ -77,7 +77,7 @@ Result<void> read(const Given& given, const char* name, const Parse& parse, T& t
     return {};
 }
 
-/// The same of a number from `least` to `most`.
+/// read() for a number from `least` to `most`.
 template <class T, class Parse>
 Result<void> read_within(const Given& given, const char* name, const Parse& parse,
                          std::type_identity_t<T> least, std::type_identity_t<T> most, T& target) {
@@ -93,7 +93,7 @@ Result<void> read_within(const Given& given, const char* name, const Parse& pars
 
 /// --managed, --redis and --db: the servers that there are, and the databases that a comparison has.
 Result<void> read_servers(const Given& given, Settings& settings);
-/// Once the groups are read: those on SQL once for each of several databases.
+/// Repeats each group on SQL for each of several databases. Call it after the groups are read.
 void spread_over_databases(Settings& settings);
 /// --item-table, --vote-user ...: tables of the user's own.
 Result<void> read_tables(const Given& given, TrialSettings& trial);

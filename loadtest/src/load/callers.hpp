@@ -1,5 +1,5 @@
-// What stands between the load and a strategy's driver: processes of their own, batches, and callers
-// that are slower on purpose.
+// The layers between the load and a strategy's driver: caller processes, batches, and callers that
+// are slower on purpose.
 #pragma once
 
 #include <condition_variable>
@@ -20,11 +20,11 @@
 
 namespace hotcount::loadtest {
 
-/// Calls that travel in batches: so many operations are one call of the driver below.
+/// Calls in batches: `batch` operations are one call of the inner driver.
 ///
-/// Operations come without waiting, from the closed loop that has `threads` batches under way. A thread
-/// takes a batch as soon as it is full, or what there is when no more has come for a while, as at the
-/// end of the load.
+/// Operations come without waiting, from the closed loop that has `threads` batches under way. A
+/// thread takes a batch as soon as it is full. If no operation comes for a while, as at the end of
+/// the load, the thread takes a partial batch.
 class Batches final : public Driver {
   public:
     Batches(Driver& inner, std::size_t batch, std::uint32_t threads);
@@ -68,7 +68,7 @@ class SlowedDriver final : public Driver {
     void wait() const;
 
     Driver& inner_;
-    double owed_per_s_;  ///< Of waiting, for each second in and between calls.
+    double owed_per_s_;  ///< Seconds to wait for each second in and between calls.
 };
 
 /// The load that a trial's settings ask for.
@@ -76,12 +76,12 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote);
 
 class Callers {
   public:
-    /// Processes are forked, and have called `driver` once each, when this returns: the first call of
-    /// none of them falls into the load. `driver` must outlive this.
+    /// Returns when all processes are forked and have called `driver` once, so that no first call
+    /// falls into the load. `driver` must outlive this.
     static Result<Callers> start(const TrialSettings& settings, Driver& driver);
 
     Driver& driver() { return *driver_; }
-    /// Ends them, after the load; what was done to the processes.
+    /// Ends the callers after the load. Returns the kills and stalls of processes.
     Processes::Faults stop();
 
   private:

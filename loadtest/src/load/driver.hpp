@@ -35,9 +35,9 @@ std::string_view to_string(Outcome outcome);
 struct Answer {
     Outcome outcome{Outcome::ok};
     std::optional<ErrorCode> error{};
-    /// Acknowledged with a no: a limiter's denial, an upsert into no set. Nothing was applied.
+    /// Acknowledged as refused: a limiter's denial, an upsert into no set. Nothing was applied.
     bool refused{false};
-    /// What the caller was told, as a LedgerRecord keeps it: bits of namespace said, ...
+    /// The answer to the caller, as a LedgerRecord keeps it: bits of namespace said, ...
     std::uint8_t said{0};
     std::int32_t now{0};  ///< ... a cast's vote after it, ...
     std::int64_t returned{
@@ -65,7 +65,7 @@ class Driver {
     virtual Answer apply(const Operation& operation) = 0;
     /// Several in one call, where the library has one; the answers in their order.
     virtual std::vector<Answer> apply_many(std::span<const Operation> operations);
-    /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
+    /// apply() without waiting: `done` gets the answer, in any thread, perhaps before this returns.
     virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
     /// The error after which no call can succeed, so that the load ends; empty: the load goes on.
     /// Called from one thread.
@@ -87,15 +87,15 @@ class VotesDriver final : public Driver {
 
 /// Counters: vote adds 1 to the item's key, unvote adds -1, read gets.
 std::unique_ptr<Driver> make_driver(std::shared_ptr<Counter> counter, Timeout timeout);
-/// Over a counter with a queue: what waits in it is acknowledged without a value. `counter` reads.
+/// Over a counter with a queue: a queued add is acknowledged without a value. `counter` reads.
 std::unique_ptr<Driver> make_driver(std::shared_ptr<RetryingCounter> retrying,
                                     std::shared_ptr<Counter> counter, Timeout timeout);
-/// Over rows of a table, and over a counter that is written behind: an add is told no value.
+/// Over rows of a table, and over a counter that is written behind: an add returns no value.
 std::unique_ptr<Driver> make_driver(std::shared_ptr<SlottedCounter> counter, Timeout timeout);
 std::unique_ptr<Driver> make_driver(std::shared_ptr<WriteBehindCounter> views, Ack ack,
                                     Timeout timeout);
 
-/// Limiter: vote hits the item's key, read looks at it. There is nothing to take back.
+/// Limiter: vote hits the item's key, read looks at it. There is no unvote.
 class LimiterDriver final : public Driver {
   public:
     LimiterDriver(std::shared_ptr<Limiter> limiter, Timeout timeout)
@@ -126,7 +126,7 @@ class SetsDriver : public Driver {
     Timeout timeout_;
 };
 
-/// What the drivers call an item, and a user in a set.
+/// The drivers' names of an item, and of a user in a set.
 std::string item_key(std::int64_t item);
 std::string member_name(std::int64_t user);
 

@@ -1,4 +1,4 @@
-// What was attempted, operation by operation, in a file that survives kill -9 of the generator.
+// The record of each attempted operation, in a file that survives kill -9 of the generator.
 //
 //   ledger.bin   Header, 4096 bytes | Record 0 | Record 1 | ...           64 bytes each
 //
@@ -38,7 +38,7 @@ enum class Status : std::uint32_t {
     unknown = 5,  ///< Sent, no answer: applied or not.
 };
 
-/// What an answer said, as bits of Answer::said and LedgerRecord::said.
+/// The contents of an answer, as bits of Answer::said and LedgerRecord::said.
 namespace said {
 /// `returned` is a read's count or value, or the value after an add.
 inline constexpr std::uint8_t kNumber = 1;

@@ -32,12 +32,12 @@ struct RateProfile {
         double factor;
         Duration lasts;
     };
-    /// None: the rate stays as it is. Otherwise at least one factor is above 0.
+    /// Empty: the rate is constant. Otherwise at least one factor is above 0.
     std::vector<Step> steps{};
     std::string text{};  ///< As it was given.
 
     bool constant() const { return steps.empty(); }
-    /// How long the constant rate takes to make as many operations as this one makes in `time`.
+    /// The time in which the constant rate makes as many operations as this profile in `time`.
     Duration equivalent(Duration time) const;
 };
 

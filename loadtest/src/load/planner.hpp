@@ -20,8 +20,8 @@
 
 namespace hotcount::loadtest {
 
-/// What an un-vote writes: 0 sets a vote's state; -1 is added to a counter. `numbered`: 0 as well,
-/// and each vote writes the number of its operation, from 1, so that no two write the same.
+/// The value of an un-vote: 0 sets a vote's state, -1 is added to a counter. `numbered`: also 0,
+/// and each vote writes the number of its operation, from 1, so that no two write the same value.
 enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, numbered = 1 };
 
 class Planner {
@@ -35,11 +35,11 @@ class Planner {
 
     /// True if the plan ended because the ledger was full, not because its time was over.
     bool ledger_full() const;
-    /// Why planning stopped early: no space on the disk.
+    /// The error that stopped planning early, such as a full disk.
     std::optional<Error> error() const;
     /// See Workload.
     std::uint64_t repeated() const;
-    /// How long callers of reach() planned or waited for it, summed over them.
+    /// The time for which callers of reach() planned or waited, summed over all callers.
     std::int64_t spent_ns() const { return spent_ns_.load(std::memory_order_relaxed); }
 
   private:

@@ -28,7 +28,7 @@ inline constexpr std::size_t kStripes = 8;
 inline constexpr std::size_t kKinds = static_cast<std::size_t>(OperationKind::read) + 1;
 inline constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::unknown) + 1;
 
-// What one thread measures. Aligned, so that neighbours do not share a cache line.
+// The measurements of one thread. Aligned, so that neighbours do not share a cache line.
 struct alignas(64) Measured {
     Tally tally;
     Histogram response_ns;

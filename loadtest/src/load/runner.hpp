@@ -14,8 +14,8 @@
 // when the window ends is in its latency and its errors, not in its rate. All operations stand in the
 // ledger.
 //
-// A failure is no fast answer: what failed, had no answer or was never sent counts in the percentiles
-// as slower than the time limit of a call.
+// A failure is no fast answer: a call that failed, had no answer or was never sent counts in the
+// percentiles as slower than the time limit of a call.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ struct LoadSettings {
     std::uint32_t in_flight{0};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
-    /// Of each call: what is not acknowledged counts as slower than this.
+    /// Of each call. A call that is not acknowledged counts as slower than this.
     Duration timeout{0};
     TrafficSettings traffic{};
     UnvoteValue unvote{UnvoteValue::set_zero};
@@ -51,19 +51,19 @@ struct LoadSettings {
 
 inline constexpr std::size_t kErrorCodes = static_cast<std::size_t>(ErrorCode::closed) + 1;
 
-/// What kept the rate where it was.
+/// The bottleneck that limited the rate.
 enum class LoadBound : std::uint8_t {
     schedule,   ///< Open loop: the schedule, which was kept.
     workers,    ///< All of them waited for answers, and half of these took less than twice the
                 ///< fastest one: more workers may do more.
-    in_flight,  ///< The same of the calls in flight.
+    in_flight,  ///< All calls in flight waited, as for `workers`: more of them may do more.
     planner,    ///< The workers waited for their operations to be planned.
     generator,  ///< The workers spent more time outside of calls than in them, or woke up late.
     system,     ///< All waited for answers, which took twice as long as the fastest one or longer.
 };
 std::string_view to_string(LoadBound bound);
 
-/// What the workers did in the window, summed over them; open loop: but for waiting for slots.
+/// The workers' time in the window, summed over them; open loop: without the waits for slots.
 struct WorkerTime {
     std::int64_t calls_ns{0};
     std::int64_t own_ns{0};       ///< Open loop: outside of calls, planning included.
@@ -75,7 +75,7 @@ struct Tally {
     std::uint64_t votes_ok{0};
     std::uint64_t unvotes_ok{0};
     std::uint64_t reads_ok{0};
-    std::uint64_t refused{0};  ///< Of the writes above, those answered with a no.
+    std::uint64_t refused{0};  ///< Writes among the above that were answered with a refusal.
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     std::array<std::uint64_t, kErrorCodes> errors{};  ///< By ErrorCode.
@@ -93,7 +93,7 @@ struct OfferedLoad {
     static constexpr double kLeastShare = 0.99;
 
     std::uint64_t due{0};   ///< Operations due in the window.
-    std::uint64_t sent{0};  ///< Of those, sent before its end.
+    std::uint64_t sent{0};  ///< Due operations that were sent before the window's end.
     double share{1};        ///< sent / due.
     /// Mean number of operations due and not sent, early in the window and at its end.
     double backlog_early{0};
@@ -112,12 +112,12 @@ struct OutcomeTimes {
 
 struct LoadResult {
     Tally tally{};
-    std::vector<OutcomeTimes> outcomes{};  ///< Those that there were.
+    std::vector<OutcomeTimes> outcomes{};  ///< Outcomes that occurred.
     LoadBound bound{LoadBound::workers};
     WorkerTime time{};
     double window_s{0};           ///< Length of the window; shorter than asked if cut short.
     std::uint64_t scheduled{0};   ///< Open loop: operations due in the window.
-    std::uint64_t censored{0};    ///< Of those, never sent.
+    std::uint64_t censored{0};    ///< Scheduled operations that were never sent.
     OfferedLoad offered{};        ///< Open loop.
     Histogram response_ns{};      ///< Open loop: intended -> done.
     Histogram service_ns{};       ///< Sent -> done.

@@ -154,7 +154,7 @@ struct TrialSettings {
     Duration rebuild_every{0};
     /// Another client sends the Redis a small command every millisecond, and its latency is measured.
     bool bystander{false};
-    /// The share of their time that callers waste, for a slower control. 0: none.
+    /// The share of their time that callers waste, for a slower control. 0: no delay.
     double slower{0};
     /// The limiters' rate for each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
@@ -188,20 +188,20 @@ struct StrategyGroup {
     TrialSettings trial{};  ///< All settings but the strategy.
     std::vector<std::string> strategies{};
     std::string baseline{};
-    /// The database of these strategies if there are several; nullopt if there is one, or they use
-    /// none.
+    /// The database of these strategies if there are several; nullopt if there is one, or if they
+    /// use no database.
     std::optional<Database> database{};
 };
 
 struct Settings {
     Command command{Command::canonical};
-    /// One for each workload; `run` has one of one strategy.
+    /// One group for each workload; `run` has one group with one strategy.
     std::vector<StrategyGroup> groups{};
     std::uint32_t rounds{8};
     bool control{true};        ///< compare: run the baseline a second time.
     double control_slower{0};  ///< compare: make that control slower by this share.
     bool find_best{true};      ///< compare: also run the baseline with its best number of callers.
-    TrialSettings trial{};     ///< The first group's, or those of the canonical comparison.
+    TrialSettings trial{};     ///< Of the first group, or of the canonical comparison.
     std::vector<ServerKind> managed{};            ///< Private servers to start.
     std::vector<Database> databases{};            ///< compare: all databases, if there are several.
     std::vector<std::string> database_urls{};     ///< audit: candidates for the run's database.
@@ -273,7 +273,7 @@ bool is_redacted(const std::string& url);
 /// Makes the path of a SQLite URL absolute, so that a later audit finds the file from any folder.
 /// Returns a server's URL unchanged.
 Result<std::string> absolute_database_url(std::string_view url);
-/// The same for several URLs, separated by commas.
+/// absolute_database_url() for each of several URLs, separated by commas.
 Result<std::vector<std::string>> absolute_database_urls(std::string_view text);
 /// True for the URL of Sentinels or of a Redis Cluster, whose servers replace each other.
 bool names_a_group(std::string_view url);

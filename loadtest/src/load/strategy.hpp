@@ -51,9 +51,9 @@ enum class StoreKind : std::uint8_t { sql, memory, redis };
 struct ReadPromise {
     enum class Kind : std::uint8_t {
         none,      ///< The strategy returns no count.
-        exact,     ///< All of them.
-        within,    ///< Those that are older than `time`.
-        eventual,  ///< Any of them may be missing for a while.
+        exact,     ///< All such writes.
+        within,    ///< Such writes that are older than `time`.
+        eventual,  ///< Any such write may be missing for a while.
     };
     Kind kind{Kind::none};
     Duration time{0};  ///< Only with `within`.

@@ -78,7 +78,7 @@ Result<std::shared_ptr<const Trace>> Trace::read(const std::filesystem::path& pa
         }
         // The end of the line is counted and not stored; the last line may have none.
         std::string_view line(room.data(), file.eof() ? got : got - 1);
-        // What editors and spreadsheets put before UTF-8.
+        // The byte order mark that editors and spreadsheets put before UTF-8.
         if (at == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (at == 1 && line == kHead) continue;

@@ -1,4 +1,4 @@
-// What audits found, as columns: the other list of columns.hpp.
+// The findings of audits as columns: the other list of columns.hpp.
 #include <utility>
 
 #include "columns.hpp"

@@ -82,7 +82,7 @@ struct Summary {
     std::string_view verdict() const;
 };
 
-/// What the baseline made with so many callers, in a short trial.
+/// The baseline's result with one number of callers, in a short trial.
 struct CallersTried {
     std::uint32_t callers{0};
     double per_s{0};
@@ -92,7 +92,7 @@ struct PartResult {
     Part part{};
     std::vector<Summary> summaries{};  ///< As the strategies were named; then control and best.
     std::vector<CallersTried> tried{};
-    std::vector<std::string> notes{};  ///< What disturbed the machine, and the like; one a line.
+    std::vector<std::string> notes{};  ///< Disturbances of the machine and the like, one a line.
     Conclusion conclusion{Conclusion::passed};
 
     const Summary* with_role(Role role) const;  ///< Null: there is none.
@@ -109,8 +109,8 @@ struct TrialContext;
 
 struct Comparison {
     std::string title{};               ///< One line for people.
-    std::vector<std::string> notes{};  ///< What was left out, and why.
-    std::string next{};                ///< What to do next, for people.
+    std::vector<std::string> notes{};  ///< Omissions, with their reasons.
+    std::string next{};                ///< A suggestion of the next step, for people.
     std::vector<PartResult> parts{};
     std::string started{};
     Conclusion conclusion{Conclusion::passed};
@@ -154,9 +154,9 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialCon
 // So no trial meets what another one left: what `compare` and `run --each` run.
 // Used from one thread.
 
-/// What all trials of a command share. It outlives them.
+/// The state that all trials of a command share. It outlives them.
 struct TrialContext {
-    const std::filesystem::path& folder;  ///< Those of the trials are below it.
+    const std::filesystem::path& folder;  ///< The trials' folders are below it.
     bool keep;                            ///< The trials' folders stay.
     const nlohmann::json& provenance;     ///< As run_trial() takes it.
     const std::atomic<bool>& interrupt;

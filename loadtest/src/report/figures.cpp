@@ -57,7 +57,7 @@ std::string cell(const json& value, Format format, const TrialSettings& settings
     return value.get<std::string>();
 }
 
-/// What the cells of a table depend on besides their values.
+/// The context on which the cells of a table depend besides their values.
 struct TableContext {
     const TrialSettings& settings;
     std::string baseline{};

@@ -23,8 +23,8 @@ std::string machine_line();
 /// hotcount::build_info() with the generator's own compiler flags.
 nlohmann::json describe_versions();
 
-/// Why this build's figures would mislead: assertions are on, or a sanitizer is compiled in. None
-/// for a release build.
+/// The reason why this build's figures would mislead: assertions are on, or a sanitizer is compiled
+/// in. Empty for a release build.
 std::optional<std::string> why_not_measurable();
 
 /// The present in UTC, as 2024-05-31T12:00:00Z.
@@ -32,9 +32,9 @@ std::string utc_now();
 
 inline constexpr const char* kCalibrationFile = "calibration.json";
 
-/// The most that the generator can do with a strategy that does nothing: `hotcount load calibrate` has
-/// measured it with such runs and left it in a file. A result that comes near this ceiling says how fast
-/// the generator is.
+/// The generator's highest rates, with a strategy that does nothing. `hotcount load calibrate`
+/// measures them and writes them to a file. A result near this ceiling measures the generator, not
+/// the strategy.
 struct GeneratorCeiling {
     /// The ceiling must be at least this many times the reported rate.
     static constexpr double kLeastHeadroom = 3;
@@ -47,11 +47,11 @@ struct GeneratorCeiling {
     }
 };
 
-/// Where calibrations are kept: $XDG_CACHE_HOME/hotcount/calibration.json, else in ~/.cache. None
-/// without a home.
+/// The file of calibrations: $XDG_CACHE_HOME/hotcount/calibration.json, else in ~/.cache. Empty
+/// without a home folder.
 std::optional<std::filesystem::path> calibration_cache();
-/// Of such a document in a file. None if there is none, or it is of another machine or version than
-/// `provenance`: then its figures say nothing.
+/// Reads the ceiling from a calibration file. Empty if there is no such file, or if it is of
+/// another machine or version than `provenance`.
 std::optional<GeneratorCeiling> find_ceiling(const std::filesystem::path& path,
                                              const nlohmann::json& provenance);
 
@@ -89,26 +89,26 @@ std::vector<std::int64_t> measure_overshoot(std::size_t sleeps);
 struct MachineWatch {
     MachineState before{};
     MachineState after{};
-    bool on_server{false};  ///< A server worked too: others' work cannot be told from its.
+    bool on_server{false};  ///< A server worked too: its work and other programs' look the same.
 
-    /// Of all processor time in between; none if the system does not say.
+    /// The stolen share of all processor time; empty if the system does not report it.
     std::optional<double> stolen_share() const;
-    /// The share that neither the generator used nor was idle; none with a server.
+    /// The share of processor time that other programs used; empty with a server.
     std::optional<double> others_share() const;
-    /// Of the flushes before and after.
+    /// The median time of the flushes before and after the load.
     std::int64_t median_flush_ns() const;
 };
 
 nlohmann::json describe(const MachineWatch& watch);
 
-/// The p99 of all sleeps around these loads: no latency that begins with a sleep is known any better
-/// than to twice as much. 0: none was measured.
+/// The p99 lateness of all sleeps around these loads. A latency that begins with a sleep is known
+/// to no better than twice this time. 0: no sleep was measured.
 std::int64_t timer_floor_ns(std::span<const MachineWatch> watches);
 
-/// One line for each kind of disturbance, such as "others used up to 38 % of the processors in rounds
-/// 2, 5"; none if there was none. A watch for each load; `rounds` has their numbers, from 1; 0 is a
-/// load that is no round. Flushes and
-/// sleeps are held against the median of all these loads.
+/// One line for each kind of disturbance, such as "others used up to 38 % of the processors in
+/// rounds 2, 5"; no line without a disturbance. `watches` has one for each load, `rounds` its round
+/// from 1, or 0 for a load outside the rounds. Flushes and sleeps are compared with the median of
+/// all these loads.
 std::vector<std::string> disturbances(std::span<const MachineWatch> watches,
                                       std::span<const std::size_t> rounds);
 

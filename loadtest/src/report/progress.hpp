@@ -1,4 +1,4 @@
-// How far it is, on stderr, for people (line) or programs (ndjson).
+// The progress of a command on stderr, for people (line) or programs (ndjson).
 //
 //   line     one line that is rewritten each second on a terminal, one per trial elsewhere
 //   ndjson   one JSON object a line: {"event": "set_up" | "load" | "sample" | "end", ...}
@@ -63,7 +63,7 @@ class Progress {
     double load_s_{0};
     std::chrono::steady_clock::time_point began_{std::chrono::steady_clock::now()};
     double load_done_s_{0};   // Of all trials so far.
-    double on_top_s_{0};      // What a trial took besides its load, on average.
+    double on_top_s_{0};      // Mean time of a trial without its load.
     std::size_t written_{0};  // Columns of the line on the terminal now.
     std::string label_{};
 };

@@ -1,5 +1,5 @@
-// What a command reports: figures from the list in columns.cpp, JSON documents that hold them, and
-// tables for people.
+// The reports of a command: figures from the list in columns.cpp, JSON documents that hold them,
+// and tables for people.
 //
 // The documents have the schema "hotcount-load/1":
 //
@@ -34,13 +34,13 @@ namespace hotcount::loadtest {
 nlohmann::json trial_figures(const TrialResult& trial);
 /// The figures of a strategy over all rounds: a member of "strategies" in compare.json.
 nlohmann::json summary_figures(const Summary& summary);
-/// What an audit found: "audit" in every document.
+/// The findings of an audit: "audit" in every document.
 nlohmann::json audit_figures(const AuditResult& audit);
 
 /// `run`: the load, and then what its audit found.
 Table run_table(const TrialResult& trial);
-/// The times of each kind of call and outcome, as they were: the first table counts what failed as
-/// slower than the time limit.
+/// The measured times of each kind of call and outcome; run_table() counts a failed call as slower
+/// than the time limit.
 Table outcome_table(const TrialResult& trial);
 Table run_audit_table(const TrialResult& trial);
 /// `compare`: a row for each strategy, the load and the audit.
@@ -50,7 +50,7 @@ Table folder_audit_table(const std::vector<FolderAudit>& audits);
 
 /// A time in the unit that the tables of this load have, such as "1.23 ms".
 std::string time_text(const TrialSettings& settings, std::int64_t ns);
-/// What is written: votes, adds, hits, upserts.
+/// The name of a workload's writes: votes, adds, hits, upserts.
 std::string writes_name(WorkloadKind workload);
 
 // -- tables for a terminal (short_tables.cpp) -----------------------------------------------------
@@ -69,7 +69,7 @@ std::string failed_in_percentiles(const TrialSettings& settings);
 
 inline constexpr const char* kSchema = "hotcount-load/1";
 
-/// What does not depend on the trial: the exact command, versions, the machine.
+/// The facts that do not depend on the trial: the exact command, versions, the machine.
 nlohmann::json describe_provenance(const std::vector<std::string>& command_line);
 
 /// The beginning of every document of a command, and its end.
@@ -82,16 +82,16 @@ nlohmann::json trial_document(const TrialResult& trial);
 /// many lie in it.
 nlohmann::json cells_of(const Histogram& times, double unit_ns);
 
-/// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
-/// null for its audit.
+/// run.json, and the output of `run --json`. While the load runs, it has the settings only. A run
+/// without an audit has null for it.
 nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance);
-/// The settings of such a document. An error if it is none, or of another schema version.
+/// The settings of a run document. An error if it is not one, or of another schema version.
 Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
 
-/// compare.json, and what `compare --json` prints.
+/// compare.json, and the output of `compare --json`.
 nlohmann::json compare_document(const Comparison& comparison, const nlohmann::json& provenance);
 
-/// What `audit --json` prints.
+/// The output of `audit --json`.
 nlohmann::json audit_document(const std::vector<FolderAudit>& audits,
                               const nlohmann::json& provenance, Conclusion conclusion);
 
@@ -108,7 +108,7 @@ std::string compare_text(const Comparison& comparison, bool wide = true);
 /// The last sentences of a comparison. Of the first load that was compared, on each of several
 /// databases: the fastest strategy, and by how much.
 std::string fastest_sentences(const Comparison& comparison);
-/// Whether anything was lost. `all` is what the audits of `audited` of so many runs found.
+/// Says whether a write was lost. `all`: the findings of the audits, of `audited` of `runs` runs.
 std::string lost_sentence(const Comparison& comparison, std::size_t audited, std::size_t runs,
                           const AuditResult& all);
 std::string audit_text(const std::vector<FolderAudit>& audits);

@@ -1,4 +1,4 @@
-// What the rounds of a comparison say: medians with the least and the most.
+// Summaries of the rounds of a comparison: medians with the least and the most.
 #include <algorithm>
 #include <utility>
 

@@ -31,8 +31,8 @@ struct Summary;
 // -- how long a load took to be as fast as before, after --fault had taken a server away
 // (recovery.cpp)
 
-/// What the callers saw of one fault. Times after a server took the writes again: the one that was
-/// away, or the one that replaced it.
+/// The effect of one fault on the callers. Times count from when a server took the writes again:
+/// the one that was away, or the one that replaced it.
 struct Recovery {
     Outage outage{};
     Duration from{0};        ///< When the server went away, in the times of the ledger.
@@ -40,14 +40,14 @@ struct Recovery {
     double before_per_s{0};  ///< Successful calls between the last fault and this one.
     /// Until the first call succeeded on an item that could not be written meanwhile.
     std::optional<Duration> first_ok{};
-    /// Until the rate was kRecovered of the one before, over a tenth of a second or more. None: not by
-    /// the end of the load or the next fault, or too few calls succeeded before.
+    /// Until the rate was kRecovered of the one before, over 0.1 s or more. Empty: not by the end
+    /// of the load or the next fault, or too few calls succeeded before.
     std::optional<Duration> recovered{};
     // Of the calls that were sent from the fault on, up to the next one or the end.
     std::uint64_t failed{0};
     std::uint64_t unknown{0};
     /// Acknowledged writes that the server which went away need not have copied to the one that
-    /// replaced it. None if none did.
+    /// replaced it. Empty if no server replaced it.
     MayLose may_lose{};
 };
 
@@ -62,9 +62,9 @@ MayLose may_lose(const std::vector<Recovery>& recoveries);
 
 /// A list for JSON.
 nlohmann::json describe(const std::vector<Recovery>& recoveries);
-/// Two lines for each, and one for what they may have lost.
+/// Two lines for each fault, and one for the writes that they may have lost.
 std::string recovery_lines(const std::vector<Recovery>& recoveries, const AuditResult& audit);
-/// The same for all rounds of a strategy.
+/// The recovery lines for all rounds of a strategy.
 std::string recovery_lines(const Summary& summary);
 
 // -- the trial ------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ struct Checked {
     bool met{false};
     bool no_success{false};  ///< The percentile is that of a call that failed or was not served.
 
-    /// For JSON: the figure in its unit, ms, per_s, share or count. None: no_success.
+    /// For JSON: the figure in its unit, ms, per_s, share or count. Empty if no_success.
     std::optional<double> found() const;
     std::string_view unit() const;
 };
@@ -109,7 +109,7 @@ struct TrialResult {
     LoadResult load{};
     AuditResult audit{};
     bool audited{false};
-    /// What went wrong after the load: why nothing was audited, what could not be kept or removed.
+    /// Errors after the load: of the audit, and of keeping or removing data.
     std::vector<std::string> problems{};
     TargetStats stats{};      ///< Of the load, its warm-up included.
     std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
@@ -118,7 +118,7 @@ struct TrialResult {
     MachineWatch machine{};              ///< Before and after the load.
     std::vector<Recovery> recoveries{};  ///< Of what --fault or --outage did to private servers.
     ServerWork server{};  ///< From the load's start until no count was put off any more.
-    /// What the generator can do in such a loop; 0: not known.
+    /// The generator's highest rate in such a loop; 0: not known.
     double ceiling_per_s{0};
     double set_up_s{0};
     double audit_s{0};
@@ -133,8 +133,8 @@ struct TrialResult {
     const Histogram& times() const {
         return settings.arrival == Arrival::closed ? load.service_ns : load.response_ns;
     }
-    /// The generator's ceiling divided by what was answered, or asked for in the open loop. 0: not
-    /// known.
+    /// The generator's ceiling divided by the rate of answers, or by the intended rate in the open
+    /// loop. 0: not known.
     double headroom() const;
     /// The generator is so near to its ceiling that it may be what was measured.
     bool near_ceiling() const {
@@ -144,7 +144,7 @@ struct TrialResult {
     bool overloaded() const;
 };
 
-/// What kept the rate where it was, for people.
+/// The bottleneck that limited the rate, for people.
 std::string limit_of(const TrialResult& trial);
 /// The figure in its unit: 12.3 ms, 0.2 %.
 std::string threshold_value(const Checked& checked);
@@ -157,7 +157,7 @@ inline constexpr std::string_view kNothingToAudit =
 /// Works out the conclusion and its reasons from the beginning, as more becomes known.
 void conclude(TrialResult& trial);
 
-/// What happens around a trial; all but `interrupt` may be empty.
+/// Callbacks and servers of a trial; all but `interrupt` may be empty.
 struct TrialHooks {
     const std::atomic<bool>& interrupt;
     std::function<void()> on_load{};  ///< Set up; the load begins.
@@ -216,9 +216,9 @@ std::vector<std::filesystem::path> run_folders(const std::filesystem::path& fold
 
 // -- what a run did interval by interval (run_series.cpp) -----------------------------------------
 //
-// What a run did interval by interval, from its ledger alone.
+// The figures of each interval of a run, from its ledger alone.
 //
-//   series.csv     one row an interval: answers by kind and outcome, latency, what waits
+//   series.csv     one row an interval: answers by kind and outcome, latency, the backlog
 //   response.hlog  latencies of the answers of each interval, by kind and outcome,
 //                  a log of version 1.3 as HdrHistogram's tools read it
 

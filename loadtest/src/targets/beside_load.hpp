@@ -1,5 +1,5 @@
-// What runs beside the load: a bystander that is timed, builds of sorted sets, faults of servers,
-// and a meter of what the servers did.
+// The companions of a load: a bystander that is timed, builds of sorted sets, faults of servers,
+// and a meter of the servers' work.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +85,7 @@ struct Outage {
     }
 };
 
-/// What is done to the private servers in the middle of the load, as --fault says.
+/// The faults of private servers in the middle of the load, as --fault gives them.
 ///
 ///   redis.pause, db.pause   SIGSTOP, and SIGCONT: connections stay, nothing is answered and nothing is
 ///                           lost
@@ -100,7 +100,7 @@ class ServerFaults {
     ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
                  SteadyTime start);
     struct Ended {
-        /// Those that came to their end, or that another server replaced.
+        /// The outages that ended, or in which another server took over.
         std::vector<Outage> outages{};
         /// The fault that could not be made, or was not due when the load ended, and why.
         Result<void> done{};
@@ -136,7 +136,7 @@ class BesideLoad {
     std::unique_ptr<ServerFaults> faults_{};
 };
 
-// -- what the servers paid (server_meter.cpp) -----------------------------------------------------
+// -- the work of the servers (server_meter.cpp) ---------------------------------------------------
 //
 //   log       PostgreSQL: write-ahead log; MariaDB: redo log and binary log; MySQL: redo log;
 //             Redis: append-only file
@@ -150,7 +150,7 @@ struct ServerWork {
     std::optional<double> log_bytes{};
     std::optional<double> commits{};
     std::optional<double> cpu_s{};
-    std::vector<std::string> unknown{};  ///< What is not known, and why: "log: Redis keeps none".
+    std::vector<std::string> unknown{};  ///< Missing figures with reasons: "log: Redis keeps none".
 };
 
 class ServerMeter {

@@ -11,7 +11,7 @@
 // A program that dies, closes a connection or breaks the protocol ends the session: broken() says
 // why, and every call after it fails.
 //
-// apply() is thread-safe. What the audit asks for (drain, rows, counts) is one thread's.
+// apply() is thread-safe. The audit calls drain(), rows() and counts() from one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -58,11 +58,11 @@ struct DriverSettings {
     std::filesystem::path folder{};  ///< Of the run.
     std::uint64_t items{1};
     Duration timeout{std::chrono::seconds{1}};
-    bool fresh{true};  ///< False: it finds what an earlier one left.
+    bool fresh{true};  ///< False: the program finds the votes of an earlier run.
     DriverBounds bounds{};
 };
 
-/// The file in the run's folder that has what the program writes.
+/// The file in the run's folder with the program's output.
 inline constexpr const char* kDriverLog = "driver.log";
 
 class DriverSession final : public Driver {
@@ -151,11 +151,11 @@ class DriverSession final : public Driver {
     std::uint64_t sent_{0};
     std::optional<std::string> broken_{};
     bool ending_{false};
-    bool hangs_{false};  // It was asked to come to an end of its answers, and has not.
+    bool hangs_{false};  // drain() has waited in vain for the program's last answers.
 };
 
-/// The target of a strategy of the user's own. `fresh`: it makes its tables; otherwise it finds those of
-/// an earlier run in the same folder.
+/// The target of a strategy of the user's own. `fresh`: it makes its tables; otherwise it finds the
+/// tables of an earlier run in the same folder.
 Result<std::unique_ptr<Target>> make_exec_target(const TrialSettings& settings,
                                                  const Strategy& strategy,
                                                  const std::filesystem::path& folder, bool fresh);
@@ -166,12 +166,12 @@ Result<std::unique_ptr<Target>> make_exec_target(const TrialSettings& settings,
 //
 // The program has a process group of its own, so that Ctrl-C does not reach it before the audit, and
 // is ended as a group: SIGTERM, and SIGKILL when it takes too long. It dies with the thread that
-// started it (PDEATHSIG). What it writes goes to a file: stdout belongs to the report.
+// started it (PDEATHSIG). Its output goes to a file: stdout belongs to the report.
 
 class DriverProgram {
   public:
     /// `command`: a program, found as the shell finds it, and its arguments, with spaces between them.
-    /// `environment`: what is set in it besides this program's own. `log`: the file for what it writes.
+    /// `environment`: variables added to this program's own. `log`: the file for the output.
     static Result<std::unique_ptr<DriverProgram>> start(
         const std::string& command,
         const std::vector<std::pair<std::string, std::string>>& environment,

@@ -1,12 +1,12 @@
-// Several private servers of which one takes the place of another that fails.
+// Groups of private servers, in which another server replaces one that fails.
 //
 //   sentinel        a primary, two replicas and three Sentinels (quorum 2, down after 1 s)
 //   redis_cluster   three primaries with a replica each, cluster-node-timeout 2 s
 //   postgres_pair   a primary and a standby that takes part in each commit
 //   galera          three nodes of a MariaDB Galera cluster, all of which take writes
 //
-// Their ports are of 127.0.0.1 and were free when the group began. What one of them holds goes with the
-// run: nothing is kept for a later audit.
+// The servers listen on ports of 127.0.0.1 that were free when the group began. Their data ends
+// with the run: nothing is kept for a later audit.
 //
 //   pause      the primary stands still. A Redis is replaced if that lasts; a PostgreSQL goes on
 //   kill9      the primary ends. A Redis is replaced, and comes back at the fault's end as a replica; the
@@ -35,7 +35,7 @@
 
 namespace hotcount::loadtest {
 
-/// Returns when one of the group can replace the other. Call it from the thread that lives longest.
+/// Returns when a server of the group can be replaced. The servers end with the calling thread.
 /// `durable`: a Redis has its writes on disk before it answers.
 Result<std::unique_ptr<Managed>> start_group(ServerKind kind, bool durable,
                                              const std::atomic<bool>& interrupt);
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Managed>> start_group(ServerKind kind, bool durable,
 /// `count` ports of 127.0.0.1 on which no program listens.
 Result<std::vector<std::uint16_t>> free_ports(std::size_t count);
 
-/// Asks every few milliseconds, for half a minute at most.
+/// Calls `holds` every few milliseconds until it is true, for 30 s at most. The error names `what`.
 Result<void> wait_until(std::string_view what, const std::atomic<bool>& interrupt,
                         const std::function<bool()>& holds);
 
@@ -58,9 +58,9 @@ class ServerGroup : public Managed {
     std::vector<std::unique_ptr<ManagedServer>> nodes_{};
 };
 
-/// The number that a database server answers, by a session of its own; 0 if it answers none.
+/// The number that the statement returns, run in a session of its own; 0 if it returns none.
 Result<std::int64_t> ask_number(const ManagedServer& server, const std::string& statement);
-/// True if it answers this number.
+/// True if the statement returns `number`.
 bool answers_with(const ManagedServer& server, const std::string& statement, std::int64_t number);
 
 /// The common base of groups of Redis servers.
@@ -76,21 +76,22 @@ class RedisGroup : public ServerGroup {
                           const std::atomic<bool>& interrupt);
     std::string replication(std::size_t node, std::string_view name);
     bool is_primary(std::size_t node) { return replication(node, "role") == "master"; }
-    /// Whether the replica has what its primary had, and goes on to get it.
+    /// True if the replica has finished its first copy and is connected to its primary.
     bool follows(std::size_t node) { return replication(node, "master_link_status") == "up"; }
 
-    /// The node that the next fault is of, and those that may take its place.
+    /// The node that the next fault hits.
     virtual Result<std::size_t> next_struck() = 0;
+    /// The nodes that may replace the primary.
     virtual std::vector<std::size_t> heirs_of(std::size_t primary) = 0;
-    /// One of these takes the writes.
+    /// True if the node takes writes.
     virtual bool serves(std::size_t node) { return is_primary(node); }
     /// Asks for a planned failover, and returns before it has begun.
     virtual Result<void> fail_over() = 0;
     virtual Result<void> reshard(std::uint32_t slots);
-    /// The other nodes neither hear the struck one nor does it hear them.
+    /// Cuts the connection between the struck node and the other nodes, in both directions.
     virtual Result<void> cut_off();
     virtual Result<void> let_back();
-    /// The node takes no writes, of clients that reach it.
+    /// True if the node refuses writes of clients that reach it.
     virtual bool refuses(std::size_t /*node*/) { return true; }
 
     std::vector<std::unique_ptr<RedisWire>> wires_{};

@@ -53,14 +53,14 @@ struct ManagedOptions {
     std::function<std::vector<std::string>(const std::filesystem::path& data)> prepare{};
 };
 
-/// What a run has started for itself: a server, or a group of them.
+/// A server, or a group of servers, that a run has started for itself.
 class Managed {
   public:
     virtual ~Managed() = default;
     Managed(const Managed&) = delete;
     Managed& operator=(const Managed&) = delete;
 
-    /// What a client is given.
+    /// The URL for clients.
     const std::string& url() const { return url_; }
     /// Of the servers that hold data; 0 for one that does not run.
     virtual std::vector<pid_t> pids() const = 0;
@@ -210,7 +210,7 @@ class RedisWire {
 
 // -- its dump (redis_dump.cpp) --------------------------------------------------------------------
 //
-// What a private Redis holds, kept in the run's folder, so that a later audit finds it.
+// The data of a private Redis, kept in the run's folder, so that a later audit finds it.
 //
 //   the run ended        save_dump() wrote it into the run's folder, as redis.rdb
 //   the run was killed   the server got SIGTERM and wrote it into its own, redis/dump.rdb

@@ -114,7 +114,7 @@ std::optional<double> cpu_of(const Managed& servers) {
     return sum;
 }
 
-/// What grew in between.
+/// The growth between two readings.
 std::optional<double> grown(const Result<double>& from, const Result<double>& to, const char* what,
                             std::vector<std::string>& unknown) {
     const Result<double>& wrong = from ? to : from;

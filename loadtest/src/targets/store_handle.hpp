@@ -1,7 +1,8 @@
-// A run's own part of a store: what the concepts under test are made on, and what the audits read.
+// A run's own part of a store. The limiters, counters and sets under test are made on it, and the
+// audits read it.
 //
-// The audits read with commands of their own, not through the concept that they check. In memory
-// the store is the run's own, named by its prefix; on Redis every key begins with that.
+// The audits read with commands of their own, not through the object that they check. In memory
+// the store is the run's own, named by the run's prefix; on Redis every key begins with the prefix.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace hotcount::loadtest {
 
-/// The steady clock, which the stores of memory go by.
+/// The time on the steady clock, which memory stores use.
 std::int64_t steady_ns();
 
 class StoreHandle {
@@ -47,7 +48,7 @@ class StoreHandle {
     /// of scripts included; 0 in memory, and if the server does not tell.
     std::uint64_t commands() const;
 
-    /// What to add to this machine's monotonic clock to get the store's wall clock.
+    /// The difference to add to this machine's monotonic clock to get the store's wall clock.
     struct Offset {
         std::int64_t ns;
         std::int64_t error_ns;  ///< Either way.
@@ -62,7 +63,7 @@ class StoreHandle {
         bool expires;
         std::vector<ScoredMember> members;
     };
-    /// The sorted set under the key (without the run's prefix); none if there is none.
+    /// The sorted set under the key (without the run's prefix); empty if there is no such set.
     Result<std::optional<SetState>> set_at(const std::string& key) const;
     /// Removes the run's keys. In memory they go with the store.
     Result<void> remove_keys() const;
@@ -80,11 +81,11 @@ class StoreHandle {
                                  const Visit& visit);
 
     std::shared_ptr<memory::Store> memory_{};
-    /// Those that hold the keys between them: the server, or the primaries of a cluster.
+    /// The servers that hold the keys: the single server, or the primaries of a cluster.
     Result<std::vector<std::shared_ptr<redis::Client>>> primaries() const;
 
     std::shared_ptr<redis::Client> redis_{};
-    /// Asked what names no key: the server, or a node of the cluster.
+    /// For commands that name no key: the server, or a node of the cluster.
     std::shared_ptr<redis::Client> node_{};
     std::string url_{};
     std::string prefix_{};

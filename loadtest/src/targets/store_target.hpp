@@ -1,4 +1,4 @@
-// What targets over a store have in common, memory or Redis.
+// The common base of targets over a store, memory or Redis.
 #pragma once
 
 #include <fmt/core.h>
@@ -25,11 +25,11 @@ inline Duration long_life(const TrialSettings& settings) {
 /// Of four sorted sets one is never made, one dies during the load, and two outlive it.
 inline bool outlives_load(std::uint64_t item) { return item % 4 >= 2; }
 
-/// What is the same for all of them.
+/// The base of LimiterTarget, SetsTarget and the targets of counters.
 class StoreTarget : public Target {
   public:
     std::string place() const override { return store_.place(); }
-    /// A server that starts anew, or takes over, counts from 0 again: then nothing is said of its commands.
+    /// A server that restarts or takes over counts commands from 0 again: then they are unknown.
     TargetStats stats() const override {
         const bool anew = settings_.kills_redis() || names_a_group(settings_.redis_url);
         return {0, anew ? 0 : store_.commands(), 0};
@@ -40,7 +40,7 @@ class StoreTarget : public Target {
                         .count();
         return {};
     }
-    /// Keys that expire are gone some day.
+    /// The time of the start, from which a later audit sees if the run's keys have expired.
     nlohmann::json evidence() const override { return {{"begun_ns", begun_ns_}}; }
     Result<void> clean_up() override {
         if (settings_.leaves_keys()) return {};
