@@ -1,4 +1,4 @@
-"""What it costs to adopt a table of likes: the statements of Votes.migration() beside writers.
+"""The cost of adopting a table of likes: the statements of Votes.migration() beside writers.
 
     make adoption
     make adoption ADOPTION_ARGS="--only postgres --rows 10000000 --items 100000"

@@ -1,4 +1,4 @@
-"""What is compared: the cases of each group, and who takes part.
+"""The comparisons: the cases of each group, and their contenders.
 
 Every call is an add of 1 that returns the value after this very add, and every caller waits for
 its own before it makes the next. What else a comparison includes:

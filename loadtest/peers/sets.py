@@ -70,7 +70,7 @@ def ours_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:
 
 
 def redis_py_singly(port: int, threads: int, seconds: float, seed: int) -> Measured:
-    """The same text by EVALSHA, on a client whose pool suffices."""
+    """Runs the same script by EVALSHA, on a client with a large enough pool."""
     import redis
 
     with store_at(port) as store:

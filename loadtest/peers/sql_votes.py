@@ -171,7 +171,7 @@ def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[C
 
 
 def chosen_of(cases: list[Case], chosen: argparse.Namespace) -> list[Case]:
-    """Those, and of their loads those, that --cases and --contenders name."""
+    """The cases that --cases names, with the loads that --contenders names."""
 
     def has(name: str, words: str) -> bool:
         return any(word in name for word in words.split(","))

@@ -120,7 +120,7 @@ Result<void> read_groups(const Given& given, Settings& settings) {
         given, "strategies",
         [&](std::string_view text) { return parse_strategies(text, workload, with_redis); },
         names));
-    // Of all there are, those that can be driven so.
+    // "all" leaves out seed_cached without a private Redis, which it needs.
     const auto named = given.find("strategies");
     if (named == given.end() || names_all(named->second)) {
         std::erase_if(names, [&](const std::string& name) {

@@ -19,9 +19,9 @@ namespace {
 struct Option {
     const char* name;   ///< Without dashes.
     const char* flags;  ///< As CLI11 takes them.
-    const char* value;  ///< What --help calls its value; empty: a flag without one.
+    const char* value;  ///< The name of its value in --help; empty: a flag without a value.
     const char* help;
-    bool canonical, compare, run;  ///< Which commands know it.
+    bool canonical, compare, run;  ///< The commands that take it.
 };
 
 constexpr std::array kOptions = {
@@ -240,7 +240,7 @@ std::string valid_options(Command command) {
     return fmt::format("{}", fmt::join(flags, " "));
 }
 
-/// What took the place of a command or an option that is gone; empty: it never was one.
+/// The replacement of a command or an option that was removed; empty: there was none of this name.
 std::string successor_of(std::string_view name) {
     if (name == "agent" || name == "--agents") {
         return "a fleet is driven by Locust (hotcount.integrations.locust.VoteUser), and "

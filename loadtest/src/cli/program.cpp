@@ -69,7 +69,7 @@ class Program {
         if (const auto cache = calibration_cache()) ceiling_ = find_ceiling(*cache, provenance);
         int code = measure(*folder, provenance);
         if (measured_ && settings_.html && !settings_.each) {
-            // What was measured stays as it is: the page is one more way to look at it.
+            // Without the page the measurement is still valid.
             const auto drawn = write_html(drawer, folder->path(), *settings_.html);
             if (!drawn) {
                 say(log_, "hotcount-load: no page: {}\n", drawn.error().message);
@@ -151,7 +151,7 @@ class Program {
                                                          options.keep.string(), failed.message()));
     }
 
-    /// What a program of the user's own has said of itself in one of the runs.
+    /// The reason from the contract of a user's own program, in one of the runs.
     static std::optional<std::string> why_not_again(const std::filesystem::path& folder,
                                                     const Strategy& strategy) {
         if (!strategy.exec) return std::nullopt;
@@ -166,7 +166,7 @@ class Program {
     }
 
     void say_where(const std::filesystem::path& folder) const {
-        // By what is said of any strategy; those it is said of, one on two databases once.
+        // By reason, the names of its strategies; a strategy on two databases is named once.
         std::map<std::string, std::vector<std::string>> whys;
         bool again = false;
         const bool canonical = settings_.command == Command::canonical;

@@ -320,7 +320,7 @@ constexpr double kMostUnseen = 256;
 // A sleep ends late: what is longer than this may sleep, and its lateness counts as waited.
 constexpr double kLeastSleepS = 1e-3;
 
-/// What a thread owes. A thread calls one driver at a time.
+/// The time that a thread still has to wait. A thread calls one driver at a time.
 struct Debt {
     const void* of{nullptr};
     SteadyTime since{};

@@ -357,7 +357,7 @@ Result<std::string> look_up_url(const std::string& text) {
     std::ifstream file(text.substr(5));
     std::string line;
     std::getline(file, line);
-    // What an editor or a template leaves around it.
+    // Strips blanks that an editor or a template leaves around the URL.
     constexpr std::string_view kBlank = " \t\r";
     line.erase(line.find_last_not_of(kBlank) + 1);
     line.erase(0, line.find_first_not_of(kBlank));
@@ -461,7 +461,7 @@ bool on_database_server(const std::string& url) {
 
 std::string sqlite_url(const std::filesystem::path& path) {
     std::string url = "sqlite:///";
-    // What would end the path in a URL, or begin an escape.
+    // Escapes the characters that would end the path in a URL or begin an escape.
     for (const char c : path.string()) {
         if (c == '%' || c == '?' || c == '#') {
             url += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));

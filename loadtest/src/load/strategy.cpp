@@ -55,7 +55,7 @@ std::vector<Strategy> make_strategies() {
     Strategy seeds = votes;
     seeds.plain = seeds.racy = true;
     add(all, {kRedis}, {"seed_cached"}, seeds);
-    // What waits in memory would end with the process, so there is no such strategy.
+    // On Redis only: votes that wait in memory would end with the process.
     add(all, {kRedis}, {"write_behind"}, votes);
 
     Strategy counters{WorkloadKind::counters, kSql, {}, {}, kExact};
@@ -118,7 +118,7 @@ std::string list_of_all() {
 
 constexpr std::string_view kExec = "exec:";
 
-/// What a report calls a strategy with another number of callers.
+/// The error for NAME@CALLERS, a row's name in reports, given as the name of a strategy.
 Error refuse_row_name(std::string_view strategy, std::string_view callers) {
     return make_error(ErrorCode::config,
                       fmt::format("'{0}@{1}' is no strategy: {0} with so many callers is -s {0} "

@@ -80,7 +80,7 @@ std::vector<AuditColumn> make_audit_columns() {
     constexpr unsigned kAll = kCompare | kRunAudit | kFolderAudit;
     const std::vector<W> counted = {W::votes, W::counters};
     return {
-        // What was attempted, and what is there.
+        // Attempted writes, and the stored state.
         {"acknowledged",
          audit(&A::acknowledged),
          "writes acked",
@@ -97,7 +97,7 @@ std::vector<AuditColumn> make_audit_columns() {
         {"items", audit(&A::items)},
         {"queued", audit(&A::queued), "queued", n, kRunAudit | kCompare, {W::counters}, false},
         {"refused", audit(&A::refused), "refused", n, kAll, {W::limiter, W::zset}},
-        // What is wrong.
+        // Findings.
         {"drift", audit(&A::drift), "drift", n, kAll, {W::votes}},
         {"over_admitted", audit(&A::over_admitted), "over-admitted", n, kAll, {W::limiter}},
         {"rogue_sets", audit(&A::rogue_sets), "rogue sets", n, kAll, {W::zset}},

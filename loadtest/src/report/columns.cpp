@@ -190,7 +190,7 @@ auto server_of_rounds(Amount amount, double unit = 1) {
         return or_null(writes > 0 ? unit * sum / writes : -1);
     };
 }
-/// What is not known of the servers, and why; null: all is known.
+/// The missing figures of the servers, with reasons; null: none is missing.
 json server_unknown(const TrialResult& trial) {
     return trial.server.unknown.empty() ? json(nullptr) : json(trial.server.unknown);
 }
@@ -210,7 +210,7 @@ bool any_knows(const PartResult& result, Amount amount) {
 }
 bool has_log(const PartResult& result) { return any_knows(result, &ServerWork::log_bytes); }
 bool has_commits(const PartResult& result) {
-    // Those of SQLite alone stand under "per commit".
+    // If only SQLite counts commits, they are in the column "per commit".
     return has_log(result) && any_knows(result, &ServerWork::commits);
 }
 bool has_server_cpu(const PartResult& result) { return any_knows(result, &ServerWork::cpu_s); }

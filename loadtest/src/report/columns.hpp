@@ -59,7 +59,7 @@ struct ReportColumn {
     Format format{Format::whole};
     unsigned tables{0};
     bool (*shown)(const PartResult&){nullptr};  ///< In a comparison: whether it says anything.
-    bool (*shown_in_run)(const TrialSettings&){nullptr};  ///< The same in a run.
+    bool (*shown_in_run)(const TrialSettings&){nullptr};  ///< As `shown`, for a run.
     bool begins_with_sleep{false};  ///< Not known any better than timers are: timer_floor_ns().
     double quantile{0};             ///< Of a percentile of these times; else they are null.
     Histogram LoadResult::*trial_times{nullptr};
@@ -72,7 +72,7 @@ struct AuditColumn {
     const char* header{""};
     Format format{Format::whole};
     unsigned tables{0};
-    std::vector<WorkloadKind> workloads{};  ///< Whose tables have it; none: all.
+    std::vector<WorkloadKind> workloads{};  ///< Workloads whose tables have it; empty: all.
     bool finding{true};                     ///< Says something only if the audit came to an end.
 };
 

@@ -64,7 +64,7 @@ struct Summary {
     Spread writes_per_s{};  ///< Acknowledged votes and un-votes.
     Spread reads_per_s{};
     Spread ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
-    Spread ratio_to_best{};    ///< The same against the baseline with its best number of callers.
+    Spread ratio_to_best{};    ///< `ratio` against the baseline with its best number of callers.
     Spread p99_ratio{};        ///< Open loop: p99 of the response against the baseline's.
     std::int64_t floor_ns{0};  ///< Of the timers: timer_floor_ns().
     Histogram response_ns{};

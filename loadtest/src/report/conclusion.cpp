@@ -9,7 +9,7 @@
 namespace hotcount::loadtest {
 namespace {
 
-/// What the trial has of a threshold's figure. None: too few calls or reads for such a percentile.
+/// The trial's value of a threshold's figure. Empty: too few calls or reads for such a percentile.
 std::optional<double> figure_of(const TrialResult& trial, const Threshold& threshold) {
     const double quantile = threshold.quantile();
     if (quantile > 0) {
@@ -41,7 +41,7 @@ bool is_of_no_success(const TrialResult& trial, const Threshold& threshold) {
     return bad > 0 && bad > (1 - quantile) * static_cast<double>(trial.times().count());
 }
 
-/// Holds an audited trial to its thresholds; the reasons are those of `missed`.
+/// Compares an audited trial with its thresholds. Returns a reason for each one that is missed.
 std::vector<std::string> check_thresholds(TrialResult& trial, std::vector<std::string>& unknown) {
     std::vector<std::string> missed;
     trial.checked.clear();
@@ -160,7 +160,7 @@ void conclude(TrialResult& trial) {
     reasons.clear();
     if (load.error) reasons.push_back("the load stopped: " + load.error->message);
     if (load.interrupted) reasons.emplace_back("it was interrupted");
-    // What is late because a server was away on purpose, recoveries and percentiles show.
+    // Lateness from a fault made on purpose is no overload: recoveries and percentiles show it.
     const bool overloaded = trial.settings.arrival != Arrival::closed && !load.offered.carried() &&
                             !trial.settings.disturbed();
     // A strategy that is so late that it still serves the warm-up is overloaded, no more than that.

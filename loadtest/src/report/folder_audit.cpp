@@ -158,7 +158,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
         HOTCOUNT_TRY_ASSIGN(redis, start_on_dump(folder, audit.settings));
         audit.settings.redis_url = redis->url();
     }
-    // Its keys live as long as those of the run did.
+    // The reopened target uses the same TTLs as the run, which was kept.
     audit.settings.keep = true;
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
                         reopen_target(audit.settings, folder));

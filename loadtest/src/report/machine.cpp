@@ -143,7 +143,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kSleeps = 32;
 constexpr std::size_t kFlushes = 3;
-// What a machine that does nothing else stays below.
+// Bounds below which a machine without other work stays.
 constexpr double kMostStolen = 0.02;
 constexpr double kMostOthers = 0.2;
 constexpr double kTimesTheMedian = 4;
@@ -222,7 +222,7 @@ std::vector<std::int64_t> both(const MachineWatch& watch,
     return all;
 }
 
-/// Between the two states, of all processor time; none if one of them does not say.
+/// The share of `part` in all processor time between the two states; empty if one lacks it.
 std::optional<double> share_between(const MachineWatch& watch,
                                     const std::function<double(const CpuTimes&)>& part) {
     if (!watch.before.cpu || !watch.after.cpu) return std::nullopt;

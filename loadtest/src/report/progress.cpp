@@ -38,7 +38,7 @@ void Progress::expect(std::size_t trials, double load_s) {
 }
 
 void Progress::expect_fewer(std::size_t trials, double load_s) {
-    // What has begun counts.
+    // Trials that have begun stay in the number.
     trials_ -= std::min(trials, trials_ - std::min(trials_, trial_));
     left_of_others_s_ = std::max(0.0, left_of_others_s_ - load_s);
 }
@@ -64,7 +64,7 @@ double Progress::left_s(double elapsed_s) const {
 }
 
 void Progress::set_up(const std::string& label, double load_s) {
-    // What the trials before took besides their loads.
+    // The time of the trials before, without their loads.
     const std::chrono::duration<double> so_far = std::chrono::steady_clock::now() - began_;
     if (trial_ > 0) {
         on_top_s_ = std::max(0.0, so_far.count() - load_done_s_) / static_cast<double>(trial_);

@@ -88,7 +88,7 @@ std::string example_lines(const AuditResult& audit) {
     std::string text;
     for (const std::string& example : audit.examples) {
         text += fmt::format("  {}\n", example);
-        // What the contract allows is shown by one example, not listed.
+        // One example is enough for breaches that the contract allows.
         if (audit.passed()) break;
     }
     return text;
@@ -169,7 +169,7 @@ std::string not_audited_sentence(std::size_t audited, std::size_t runs) {
     return fmt::format("Not audited: {} of {} runs.\n", runs - audited, runs);
 }
 
-/// What else ran beside the strategies named, and what disturbed them.
+/// Lines on the control, the best baseline and disturbances of the machine.
 std::string reference_lines(const PartResult& result) {
     const Part& part = result.part;
     std::string text;
@@ -264,7 +264,7 @@ std::string server_lines(const PartResult& result) {
     return any ? text : "";
 }
 
-/// What the trial did, but for its tables: a line for each thing that there is to say.
+/// The facts of a trial that are not in its tables, a line for each.
 std::string load_lines(const TrialResult& trial) {
     const TrialSettings& settings = trial.settings;
     const LoadResult& load = trial.load;

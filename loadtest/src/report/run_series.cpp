@@ -142,7 +142,7 @@ std::string hdr_line(std::string_view tag, double from_s, double length_s,
 
 // -- the intervals ---------------------------------------------------------------------------------
 
-// What an answer was: the columns of series.csv, and the tags of response.hlog.
+// The kinds of answers: the columns of series.csv, and the tags of response.hlog.
 enum Outcome : std::uint8_t { vote, unvote, read, failed, unknown, kOutcomes };
 constexpr std::array<std::string_view, kOutcomes> kNames{"vote", "unvote", "read", "failed",
                                                          "unknown"};

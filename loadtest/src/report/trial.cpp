@@ -61,7 +61,7 @@ Result<void> write_evidence(const Target& target, const fs::path& folder) {
     return evidence.is_null() ? Result<void>{} : write_json(folder / kTargetFile, evidence);
 }
 
-/// What fails once there is a measurement makes it inconclusive.
+/// Notes a failure after the measurement, which makes the trial inconclusive.
 template <class T>
 void note(TrialResult& trial, std::string_view what, const Result<T>& done) {
     if (!done) trial.problems.push_back(fmt::format("{}: {}", what, done.error().message));

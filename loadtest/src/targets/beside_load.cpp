@@ -47,7 +47,7 @@ Result<std::unique_ptr<Bystander>> Bystander::start(const TrialSettings& setting
                 self->times_.record(
                     std::chrono::duration_cast<std::chrono::nanoseconds>(done - sent).count());
                 due = std::max(due,
-                               done);  // Those that it could not ask meanwhile are not made up for.
+                               done);  // Commands that were due meanwhile are left out.
             }
         });
     return bystander;
@@ -144,7 +144,7 @@ Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis,
         HOTCOUNT_TRY_ASSIGN(const Managed::Strike strike, server.strike(fault));
         struck = &server;
         outages.push_back({fault, strike.away, {}, {}, {}, strike.copied});
-        look();  // What was planned has replaced it by now.
+        look();  // After a planned failover, another server has taken over by now.
         wait_until(from + fault.at + fault.lasts);
         auto mended = server.mend(fault);
         look();

@@ -105,7 +105,7 @@ class RetryTarget final : public StoreTarget {
 
     Result<AuditResult> audit(const Ledger& ledger) override {
         const auto queued = static_cast<std::uint64_t>(retrying_->stats().queued);
-        (void)retrying_->close(kSetUpTimeout);  // What still waits then is missing below.
+        (void)retrying_->close(kSetUpTimeout);  // Adds that still wait then are missing below.
         HOTCOUNT_TRY_ASSIGN(const auto values,
                             store_.integers(counter_keys(settings_.traffic.items)));
         AuditResult result = audit_counters(ledger, values, false);

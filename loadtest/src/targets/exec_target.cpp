@@ -15,7 +15,7 @@
 namespace hotcount::loadtest {
 namespace {
 
-// What was sent before the end of the load may still be answered.
+// Calls sent before the end of the load may still be answered.
 constexpr Duration kLeastDrain = std::chrono::seconds{1};
 
 class ExecTarget final : public Target {

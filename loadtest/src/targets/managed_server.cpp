@@ -109,7 +109,7 @@ struct KindOfServer {
     const char* socket;   ///< Its name in the server's folder.
     std::string (*url)(const fs::path& folder);
     Words (*start)(const fs::path& program, const fs::path& folder, const ManagedOptions& options);
-    /// What makes the data folder, before the first start; none for Redis.
+    /// The command that makes the data folder, before the first start; empty for Redis.
     Words (*prepare)(const fs::path& program, const fs::path& folder);
 };
 
@@ -226,7 +226,7 @@ constexpr KindOfServer kKinds[] = {
      [](const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
          return mysql_words(program, folder, options, {"--innodb-log-file-size=256M"});
      },
-     // What mariadb-install-db does, which needs a program of a package that brings a service.
+     // As mariadb-install-db, which needs a program of a package that installs a service.
      [](const fs::path& program, const fs::path& folder) {
          return mysql_command(program, folder,
                               {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
@@ -297,7 +297,7 @@ ManagedServer::ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions
 
 ManagedServer::~ManagedServer() {
     paused_.reset();
-    // What an audit needs was saved by now: it need not be again.
+    // The data for a later audit is saved already, so the server need not save it again.
     if (!options_.keep.empty()) kill9();
     end();
     std::error_code ignored;

@@ -37,7 +37,7 @@ struct ManagedOptions {
     std::filesystem::path keep{};
     /// Redis: writes are on disk before they are answered (appendfsync always), so it may be killed.
     bool durable{false};
-    /// What a Redis starts with: another one's dump, which is only read.
+    /// The dump that a Redis starts with: another server's, which is only read.
     std::filesystem::path dump{};
 
     // Of a server in a group: a Redis, a PostgreSQL, a MariaDB.

@@ -78,7 +78,7 @@ class PlainLimiterDriver final : public Driver {
 ///   unguarded_pipeline  EXISTS and ZADD in one pipeline         WRONG: it adds in any case
 ///   watch               WATCH, PTTL, then MULTI, ZADD, EXEC     again while the set changes
 enum class PlainWay : std::uint8_t { exists_then_add, unguarded_pipeline, watch };
-/// None: the library has this way of a sorted set.
+/// Empty: the way of a sorted set is the library's.
 std::optional<PlainWay> plain_way(std::string_view way);
 
 class PlainSetsDriver final : public SetsDriver {

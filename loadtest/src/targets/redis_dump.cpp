@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRunMark = "hotcount-load:run";
 constexpr Duration kSave = std::chrono::minutes{2};
-// What a server takes to save when its generator was killed.
+// The time that a server takes to save after its generator was killed.
 constexpr Duration kLastSave = std::chrono::seconds{30};
 constexpr Duration kDumpLook = std::chrono::milliseconds{20};
 

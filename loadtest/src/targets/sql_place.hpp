@@ -26,7 +26,7 @@ std::string table_name(std::string_view prefix, std::string_view name);
 
 /// The options that name tables and columns of the user's own, and where Votes has them.
 std::span<const std::pair<const char*, std::string VotesOptions::*>> table_options();
-/// What people read of a contract: a run's tables on a server have long names that say nothing.
+/// The contract for people, without the long prefix of a run's tables on a server.
 Contract readable(Contract contract, const std::string& key_prefix);
 
 struct SqlPlace {

@@ -310,7 +310,7 @@ Result<void> StoreHandle::remove_keys() const {
         return {};
     };
     HOTCOUNT_TRY(scan(remove));
-    // What stands beside a key in its slot: {KEY}:retry.XXXX and others.
+    // Keys beside another key in its slot: {KEY}:retry.XXXX and others.
     return scan("{" + prefix_ + "*", remove);
 }
 
