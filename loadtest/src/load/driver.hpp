@@ -27,7 +27,7 @@ namespace hotcount::loadtest {
 enum class Outcome : std::uint8_t {
     ok,       ///< Acknowledged.
     failed,   ///< Not applied.
-    unknown,  ///< Sent without an answer: applied or not.
+    unknown,  ///< Sent, and applied or not.
 };
 
 std::string_view to_string(Outcome outcome);

@@ -162,7 +162,7 @@ class Workload {
 //   time,item,user,value      this line may be left out
 //   1700000000.25,9001,17,1   user 17 votes for item 9001
 //   1700000000.31,9001,17,0   ... and takes the vote back
-//   1700000000.40,9001,,      somebody reads the count of item 9001
+//   1700000000.40,9001,,      a read of the count of item 9001
 //
 // Times are seconds; the first one is the start of the run. Items are numbered anew from 1, in the
 // order in which they come; users keep their ids.

@@ -29,7 +29,7 @@ class ClusterBus {
     Result<void> start(std::vector<std::string> ids, const std::vector<std::uint16_t>& announced,
                        std::vector<std::uint16_t> own);
     void cut_off(std::size_t node) { cut_ = node; }
-    /// Closes the silent connections; the nodes dial again.
+    /// Ends the cut: the silent connections are closed, and the nodes dial again.
     void let_back() { cut_ = kNone; }
 
   private:
