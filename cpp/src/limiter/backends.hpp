@@ -1,12 +1,12 @@
-// What algorithms share: a base over each store, and stepped<Law>(), which makes an algorithm of
-// pure arithmetic into a registration.
+// The parts that algorithms share: the base class over Redis, and stepped<Law>(), which registers
+// an algorithm that is pure arithmetic.
 //
 // A law is the arithmetic of an algorithm at one rate: (state, now, cost) in, (change, outcome)
 // out; no I/O, no clock. It has
 //
-//   State                                       what is kept of a key
+//   State                                       the stored state of a key
 //   static Result<Law> make(rate, options)      checks the rate
-//   limit()                                     what an idle key admits at once
+//   limit()                                     the hits that an idle key admits at once
 //   step(const State*, now_us, cost, take, outcome&)
 //                                               a hit: fills a new Outcome, returns the change to
 //                                               keep for reset_after_us, if any. Null: the key is
@@ -14,13 +14,13 @@
 //                                               then there is a change although nothing was taken.
 //                                               A law of Take::ahead has a last parameter `ahead`
 //   give_back(const State&, now_us, n, outcome&)
-//                                               a refund of n hits: sets what remains and when the
-//                                               state can be forgotten, returns the change, if any
+//                                               a refund of n hits: sets `remaining` and the time
+//                                               until the state can be dropped, returns the change
 //   apply(State&, change)                       if a change is less than a whole new State
 //   holds(const State&)                         whether hits at this rate can have led to it:
-//                                               anybody may have written the row
-//   script(), script_arguments()                the same in Lua, and its three numbers
-//   kStepName, step_text()                      if its state is one string: what hit_all.lua takes
+//                                               other programs can write the row
+//   script(), script_arguments()                step() in Lua, and its three numbers
+//   kStepName, step_text()                      if its state is one string: its part of hit_all.lua
 //
 // Several<Law> is a law of several rates. The memory store runs the C++, a Redis the Lua, which
 // calculates in doubles: a law refuses a rate for which a number would leave 2^53.
@@ -51,7 +51,7 @@ inline constexpr std::int64_t kExact = std::int64_t{1} << 53;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Divides by a number that stays: by a multiplication, where a division takes three times as long.
+/// Divides by a constant divisor with a multiplication: a third of a division's time.
 ///
 /// Exact for 0 <= n < 2^53 and divisors of 1 to 2^53. With s the bits of divisor - 1, the factor is
 /// 2^(63 + s) / divisor rounded up, so by less than 1. Then n * factor is above
@@ -96,7 +96,7 @@ class Several {
     }
 
     std::span<const Law> laws() const { return laws_; }
-    /// What an idle key admits at once.
+    /// The hits that an idle key admits at once.
     std::int64_t limit() const {
         std::int64_t least = laws_.front().limit();
         for (const Law& law : laws_) least = std::min(least, law.limit());
@@ -157,8 +157,8 @@ class Several {
 
 // -- over Redis -----------------------------------------------------------------------------------
 
-/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers.
-/// With Take::what_fits it says in the place of `allowed` how much was taken; of a blocked key, -1.
+/// Whether a reply has {allowed, remaining, retry_after or -1, reset_after} for each rate. With
+/// Take::what_fits the units taken stand in the place of `allowed`; for a blocked key, -1.
 bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
 class RedisLimiterBackend : public LimiterBackend {
@@ -183,13 +183,13 @@ class RedisLimiterBackend : public LimiterBackend {
                                       const std::string& key);
     static Error strange_reply(const std::string& server);
 
-    // What outlives a call must not point back here: a limiter may go before its calls end.
+    // A completion must not point to this object: a limiter may be destroyed before its calls end.
     const std::string& server() const { return *server_; }
     void submit(redis::Request request, const AsyncCall& call,
                 Completion<redis::Reply> done) const {
         redis::submit(*client_, std::move(request), call, std::move(done));
     }
-    // What no limit admits may be cut: Lua would round a larger number.
+    // A cost above every limit is cut to limit_ + 1, because Lua would round a larger number.
     std::string to_price(std::int64_t cost) const {
         return std::to_string(std::min(cost, limit_ + 1));
     }
@@ -197,7 +197,7 @@ class RedisLimiterBackend : public LimiterBackend {
     std::shared_ptr<redis::Client> client_;
     std::int64_t limit_;
     std::shared_ptr<const std::string>
-        server_;  // Its address, for errors of calls that outlive this.
+        server_;  // Its address, for errors of calls that outlive this object.
 };
 
 /// An error of a call about `key`, with the key in it.
@@ -207,14 +207,14 @@ Error about_limit(const std::string& key, const Error& error);
 std::string with_names(std::string_view script);
 /// The text of a script: that of a law's step(), and the frame that hits keys by it.
 std::string framed(std::string_view step);
-/// That of a script whose calls are counted once for each op_id.
+/// The text of a script whose hits are counted once for each op_id.
 std::string once_only(std::string_view script);
 
 /// Runs a law's script, whose calls combine: hits that wait together travel as one call of it.
 /// `step_name`: in hit_all.lua; empty when it is not in there.
-/// ARGV: the server's clock, what to take, whether denied hits are charged, three numbers for
+/// ARGV: the server's clock, the Take, whether denied hits are charged, three numbers for
 /// each rate, costs.
-/// `once`: the same as once_only() has it.
+/// `once`: the script with once_only().
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
                                                     const redis::Script& script,
                                                     const redis::Script& once, std::int64_t limit,
@@ -254,7 +254,7 @@ auto with_law(const LimiterOptions& options, const Make& make)
     return make(law);
 }
 
-/// The law that the options ask for, of which it is known whether it is of several rates.
+/// Makes a Law, whose type says whether it is of one rate or of several, from the options.
 template <class Law>
 Result<Law> law_of(const LimiterOptions& options) {
     if constexpr (requires { Law::make(options); }) {

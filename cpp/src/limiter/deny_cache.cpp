@@ -29,7 +29,7 @@ class DenyCache {
         return outcome;
     }
 
-    /// Taken before a hit is sent: what is forgotten meanwhile must not be kept afterwards.
+    /// The state when a hit is sent: its denial is not kept if a key was forgotten meanwhile.
     struct Sending {
         std::uint64_t forgets;
         SteadyTime time;
@@ -42,7 +42,7 @@ class DenyCache {
 
     void keep(const Sending& sending, const std::string& key, std::int64_t cost,
               const Outcome& outcome) {
-        // What the store did not decide is not its state.
+        // An answer of an outage policy (`instead`) says nothing of the store's state.
         if (outcome.allowed || !outcome.retry_after_us || outcome.instead != Reason::allowed)
             return;
         using std::chrono::microseconds;
@@ -65,12 +65,12 @@ class DenyCache {
     struct Denial {
         std::int64_t cost{0};
         Outcome outcome{};
-        SteadyTime until{};  // Of the call's sending: the server's decision was later.
+        SteadyTime until{};  // Counted from the sending, before the server decided.
         SteadyTime reset{};
 
         SteadyTime removable_at() const { return until; }
     };
-    // Any denial may go: its key is then asked about.
+    // A full table may evict any denial: the next hit of its key asks the store.
     struct Denials : KeyTable<Denial> {
         explicit Denials(std::size_t size) : KeyTable(size, true) {}
         std::uint64_t forgets{0};
@@ -81,7 +81,7 @@ class DenyCache {
 
 namespace {
 
-// All of the process: a key that one limiter resets another may remember.
+// All caches of the process: a limiter that resets a key clears it in other limiters' caches.
 class AllCaches final : ForkAware {
   public:
     AllCaches() { start_watching_forks(); }
@@ -149,9 +149,9 @@ class DenyCacheBackend final : public WrappedBackend {
                             });
     }
 
-    // Not asked: the repeat of a hit that was admitted is admitted, whatever was denied since; and
-    // hits that are taken together. The backend below forgets the denials of keys whose states it
-    // sets.
+    // Hits of hit_all() skip the cache. So do hits with an op_id, because the repeat of an admitted
+    // hit is admitted whatever was denied since. The backend below forgets the denials of keys whose
+    // states it sets.
 
   private:
     AskedElements::Known known() const {

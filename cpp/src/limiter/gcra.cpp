@@ -1,10 +1,10 @@
 // gcra, token_bucket and leaky_bucket: at most burst + rate x t in every interval of length t.
 //
-// A token bucket that is refilled without steps, a leaky bucket as a meter and the generic cell
-// rate algorithm decide every hit alike: the bucket's missing tokens, the water in it and the debt
-// are one number. So they are one arithmetic under the three names that people look for.
+// A token bucket with continuous refill, a leaky bucket as a meter and the generic cell rate
+// algorithm decide every hit alike: the missing tokens, the water in the bucket and the debt are
+// one number. So one law is registered under the three names.
 //
-// It counts a key's debt in units chosen so that nothing is ever rounded: a hit costs `token`
+// The law counts a key's debt in units chosen so that nothing is rounded: a hit costs `token`
 // units, and each microsecond pays `refill` of them back. The two are the period and the limit
 // divided by their greatest common divisor, so that the long-run rate is the configured one
 // exactly, at 1 a day as at a million a second.
@@ -20,7 +20,7 @@ namespace {
 class Gcra {
   public:
     struct State {
-        std::int64_t at{0};    // When the debt was this, in microseconds.
+        std::int64_t at{0};    // The time at which the key had this debt, in us.
         std::int64_t debt{0};  // In units.
     };
     static constexpr std::string_view kStepName = "gcra";
@@ -30,8 +30,8 @@ class Gcra {
     static Result<Gcra> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_rate(rate));
         const Gcra gcra{rate, options.charge_denied};
-        // The largest number of all: a full debt (twice that if denied hits cost), the price of one
-        // more hit, and a rounding up.
+        // The largest number in a step: a full debt (twice that with charge_denied), the price of
+        // one more hit, and a rounding up.
         std::int64_t largest = 0;
         if (__builtin_mul_overflow((gcra.charge_denied_ ? 3 : 2) * gcra.limit_, gcra.token_,
                                    &largest) ||
@@ -92,10 +92,10 @@ class Gcra {
     }
 
   private:
-    // What is still owed at `at`. `moved`: the clock was set back, and all of the debt is.
+    // The debt at the time `at`. `moved`: the clock was set back, so none of it is paid.
     std::int64_t debt_at(const State& state, bool moved, std::int64_t at) const {
         const std::int64_t elapsed = moved ? 0 : at - state.at;
-        // elapsed may be years: then the product does not fit, and nothing is owed.
+        // `elapsed` may be years: if the product leaves 64 bits, the whole debt is paid.
         std::int64_t paid = 0;
         if (__builtin_mul_overflow(elapsed, refill_, &paid)) return 0;
         return std::max<std::int64_t>(state.debt - paid, 0);

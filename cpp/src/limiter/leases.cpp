@@ -5,7 +5,7 @@
 // since the call that took them was sent. While a call takes units of a key, other hits of it ask
 // the store for themselves, so no hit waits for another one.
 //
-// Thread-safe. A forked child begins with none.
+// Thread-safe. A forked child begins without leases.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,16 +15,16 @@
 
 namespace hotcount {
 
-// What the calls of a limiter hold of each key, and which of them takes a lease.
+// The units that a limiter holds of each key, and the call that takes a lease of it, if any.
 class Leases {
   public:
-    /// Units that are held, or were taken out of what is held.
+    /// Units that are held, or were taken out of the held units.
     struct HeldUnits {
         std::int64_t n{0};
         SteadyTime ends{};
     };
 
-    /// What the store last said of a key.
+    /// The last outcome of a key from the store.
     struct LastAnswer {
         Outcome outcome{};
         SteadyTime reset{};
@@ -36,9 +36,9 @@ class Leases {
     std::int64_t size() const { return size_; }
 
     struct Begun {
-        std::optional<Outcome> spent{};  ///< What is held was enough.
-        std::uint64_t taking{0};         ///< Else the call that takes a lease; 0: take none.
-        HeldUnits held{};                ///< What that call begins with.
+        std::optional<Outcome> spent{};  ///< The held units were enough.
+        std::uint64_t taking{0};         ///< Else the id of the call that takes one, or 0.
+        HeldUnits held{};                ///< The units with which that call begins.
     };
     Begun begin(const std::string& key, std::int64_t cost) {
         if (cost > size_) return {};
@@ -50,12 +50,12 @@ class Leases {
         if (now >= lease->held.ends) lease->held.n = 0;
         if (lease->held.n >= cost) return {.spent = spend(*lease, cost, now)};
         if (lease->taking != 0) return {};
-        // Not used twice in the processes of a fork: a child's are greater than those it inherits.
+        // Unique in each process: a forked child goes on from the ids that it inherits.
         static std::atomic<std::uint64_t> last{0};
         lease->taking = ++last;
         return {{}, lease->taking, std::exchange(lease->held, {})};
     }
-    /// For a hit that takes no lease: its outcome if what is held is enough.
+    /// For a hit that takes no lease: its outcome if the held units are enough.
     std::optional<Outcome> spend_held(const std::string& key, std::int64_t cost) {
         Table& table = table_.get();
         const std::lock_guard lock(table.mutex);
@@ -64,7 +64,7 @@ class Leases {
         return spend(*lease, cost, std::chrono::steady_clock::now());
     }
 
-    /// Ends a call that took a lease, and holds what it has not spent.
+    /// Ends a call that took a lease, and holds the units that it has not spent.
     void end(const std::string& key, std::uint64_t taking, const HeldUnits& rest,
              const LastAnswer* answer) {
         Table& table = table_.get();
@@ -89,15 +89,15 @@ class Leases {
         lease->held.n -= out.n;
         return out;
     }
-    /// What was not spent of that. It is lost if the lease was dropped, or another one taken.
+    /// Returns unspent units of take_out(). They are lost if the lease was dropped or replaced.
     void put_back(const std::string& key, const HeldUnits& out) {
         Table& table = table_.get();
         const std::lock_guard lock(table.mutex);
         Lease* const lease = current(table, key);
         if (lease != nullptr && lease->held.ends == out.ends) lease->held.n += out.n;
     }
-    /// For a hit that the store denied: its outcome if what is held is enough, once nobody takes a
-    /// lease of the key any more. Waits for that, until `deadline`.
+    /// For a hit that the store denied: waits, until `deadline`, for the call that takes a lease of
+    /// the key. Returns the hit's outcome if the held units are enough then.
     std::optional<Outcome> spend_taken(const std::string& key, std::int64_t cost,
                                        SteadyTime deadline) {
         Table& table = table_.get();
@@ -125,12 +125,12 @@ class Leases {
     }
 
   private:
-    // How many keys have a lease at once; hits of more ask the store.
+    // The most keys with a lease. Hits of further keys ask the store.
     static constexpr std::size_t kMost = 100'000;
 
     struct Lease {
         HeldUnits held{};
-        std::uint64_t taking{0};  // The call that takes units for it; 0: none.
+        std::uint64_t taking{0};  // The id of the call that takes units for it, or 0.
         LastAnswer last{};
 
         SteadyTime removable_at() const {
@@ -140,7 +140,7 @@ class Leases {
     };
     struct Table : KeyTable<Lease> {
         Table() : KeyTable(kMost, false) {}
-        std::condition_variable ended{};  // Of a call that took a lease.
+        std::condition_variable ended{};  // Notified when a call that took a lease ends.
     };
 
     static Lease* current(Table& table, const std::string& key) {
@@ -178,7 +178,7 @@ struct LeaseTerms {
     }
 };
 
-/// A hit that takes a lease. When it is decided, or dropped, what it has not spent is held.
+/// A hit that takes a lease. When it is decided or dropped, its unspent units are held.
 class LeaseTaking {
   public:
     LeaseTaking(std::shared_ptr<Leases> leases, const LeaseTerms& terms, const std::string& key,
@@ -193,12 +193,12 @@ class LeaseTaking {
     LeaseTaking& operator=(const LeaseTaking&) = delete;
     ~LeaseTaking() { end(); }
 
-    /// How much to ask the store for; it gives what it has.
+    /// The units to ask the store for with Take::what_fits.
     std::int64_t wanted() const { return leases_->size() - held_.n; }
     /// How much more this hit costs than is held.
     std::int64_t missing() const { return cost_ - held_.n; }
 
-    /// What the store gave, for a hit that was cancelled meanwhile.
+    /// Holds the units that the store gave for a hit that was cancelled meanwhile.
     void keep(const Outcome& given) {
         drop_ended();
         const std::optional older = held_.n > 0 ? std::optional{held_.ends} : std::nullopt;
@@ -208,18 +208,19 @@ class LeaseTaking {
         end();
     }
 
-    /// What the store gave. The hit's outcome; none: the store is to be asked for what is missing.
+    /// Takes the units that the store gave. Returns the hit's outcome; null: ask the store for
+    /// missing().
     std::optional<Outcome> give(const Outcome& given) {
         if (given.blocked) return refuse(given);
         drop_ended();
         const std::int64_t taken = take(given);
         if (missing() <= 0) return spend(given);
-        // To who asks for more than there is, a store says what it says to a hit of 1.
+        // With Take::what_fits and no room, a store answers as to a hit of 1.
         if (taken == 0 && missing() == 1) return refuse(given);
         return std::nullopt;
     }
 
-    /// What the store answered to a hit of what is missing.
+    /// The hit's outcome from the store's answer to a hit of missing().
     Outcome finish(Outcome answered) {
         if (!answered.allowed) return refuse(answered);
         if (held_.n > 0 && drop_ended()) {
@@ -233,17 +234,17 @@ class LeaseTaking {
     }
 
   private:
-    // What was held before may have ended while the store was asked. Whether it had.
+    // Drops the older units if they ended while the store was asked. Returns whether they had.
     bool drop_ended() {
         if (std::chrono::steady_clock::now() < held_.ends) return false;
         held_.n = 0;
         return true;
     }
-    // Returns how much that was.
+    // Adds the given units to the held ones. Returns their number.
     std::int64_t take(const Outcome& given) {
         const std::int64_t taken = given.allowed ? given.taken : 0;
         if (taken > 0) {
-            // What was held before is spent first. If this hit is refused, all ends together.
+            // The older units are spent first. If this hit is refused, all units end together.
             const SteadyTime ends = sent_ + terms_.life(given);
             const bool spends_older = held_.n == 0 || missing() <= taken;
             held_ = {held_.n + taken, spends_older ? ends : std::min(ends, held_.ends)};
@@ -259,13 +260,13 @@ class LeaseTaking {
         return outcome;
     }
     Outcome refuse(Outcome outcome) {
-        // Who blocked the key means these, too.
+        // A block of the key also drops the held units.
         if (outcome.blocked) held_.n = 0;
         outcome.remaining += held_.n;
         end();
         return outcome;
     }
-    // Before the hit's caller hears of it: its next hit finds what is held.
+    // Called before the hit completes, so that the caller's next hit finds the held units.
     void end() {
         if (std::exchange(ended_, true)) return;
         leases_->end(key_, taking_, held_, answer_ ? &*answer_ : nullptr);
@@ -282,7 +283,7 @@ class LeaseTaking {
     bool ended_{false};
 };
 
-/// How long a denied hit without a time limit waits for a lease that another one takes.
+/// How long a denied hit without a timeout waits for a lease that another hit takes.
 constexpr Duration kWaits = std::chrono::seconds{1};
 
 class LeaseBackend final : public WrappedBackend {
@@ -319,14 +320,14 @@ class LeaseBackend final : public WrappedBackend {
         const auto begun = leases_->begin(key, cost);
         if (begun.spent) return done(*begun.spent);
         if (begun.taking == 0) {
-            // A caller who waits lets the other hit take until then.
+            // A blocking caller waits until then for the hit that takes the lease.
             const SteadyTime until = std::chrono::steady_clock::now() +
                                      (call.waits ? call.timeout.value_or(kWaits) : Duration{0});
             return backend_->decide(key, cost, take, call,
                                     [leases = leases_, key, cost, until,
                                      done = std::move(done)](Result<Outcome> outcome) {
-                                        // Perhaps for want of what another hit of this object is
-                                        // taking.
+                                        // Another hit of this object may just be taking the
+                                        // units.
                                         if (is_denied(outcome)) {
                                             if (auto spent = leases->spend_taken(key, cost, until))
                                                 return done(*spent);
@@ -335,7 +336,7 @@ class LeaseBackend final : public WrappedBackend {
                                     });
         }
         const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
-        // Others are to spend the lease: it is not withdrawn with the hit that it was taken for.
+        // Other hits may spend the lease, so cancelling this hit does not withdraw it.
         const AsyncCall own{call.channel, call.timeout, nullptr, call.waits};
         backend_->decide(key, taking->wanted(), Take::what_fits, own,
                          [taking, backend = backend_, key, take, call,
@@ -379,11 +380,11 @@ class LeaseBackend final : public WrappedBackend {
     Completion<T> dropping(const std::string& key, Completion<T> done) const {
         leases_->drop(key);
         return [leases = leases_, key, done = std::move(done)](Result<T> outcome) {
-            leases->drop(key);  // What was taken meanwhile.
+            leases->drop(key);  // Units that were taken meanwhile.
             done(std::move(outcome));
         };
     }
-    // Hits that are taken with those of others are not spent from what is held.
+    // Hits of hit_all(), which are Take::all_free, do not spend held units.
     bool may_spend(std::int64_t cost, Take take) const {
         return take != Take::all_free && (take == Take::what_fits || cost <= limit_);
     }
@@ -392,7 +393,7 @@ class LeaseBackend final : public WrappedBackend {
         return outcome && !outcome->allowed && !outcome->blocked;
     }
 
-    // A look at the store for what is missing, or for 1 where nothing is.
+    // The outcome of a look: the store was asked for the missing units, or for 1.
     static Outcome beside(Outcome looked, std::int64_t held, std::int64_t cost) {
         if (looked.blocked) return looked;
         looked.remaining += held;

@@ -1,12 +1,13 @@
-// Outage: whether a server that limiters share is away, as this process has seen it. Outages has that
-// of a store: one, or on a cluster one for each primary, so that the keys of others go on being asked.
+// Outage: whether a server that limiters share is unreachable, as this process has observed it.
+// Outages holds the Outage of a store: one, or on a cluster one for each primary, so that keys of
+// the other primaries still reach their servers.
 //
-// A call that fails for want of the server begins an outage. While it lasts, limiters with a policy
-// answer without the server, and one of their calls a second asks it again. Its answer ends the
-// outage. That of a primary which was replaced ends too.
+// A call that fails because of the server begins an outage. While it lasts, limiters with a policy
+// answer without the server, and one of their calls a second probes it. The probe's answer ends the
+// outage. The outage of a primary that was replaced ends too.
 //
-// Thread-safe. A forked child begins with what its parent knew of a server, and with nothing of a
-// cluster. A call while the server is there costs one load.
+// Thread-safe. A forked child inherits the state of a single server, not that of a cluster's nodes.
+// While the server is reachable, a call costs one atomic load.
 #pragma once
 
 #include <atomic>
@@ -23,9 +24,9 @@
 
 namespace hotcount {
 
-/// Whether an error says that the store is away, too slow or full. What is wrong with the call or
-/// with the program says another thing: a bad argument, credentials, rights, a key of another type,
-/// a closed store.
+/// Whether an error means that the store is unreachable, too slow or full. Errors of the call or of
+/// the program are no outage: a bad argument, credentials, rights, a key of another type, a closed
+/// store.
 constexpr bool is_outage(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
            code == ErrorCode::outcome_unknown || code == ErrorCode::capacity;
@@ -36,32 +37,32 @@ class Outage final : ForkAware {
     explicit Outage(std::string address);
     ~Outage() { stop_watching_forks(); }
 
-    /// What a call remembers of the moment when it began: even while the store is there.
+    /// A call keeps the phase in which it began. The phase is even while the store is reachable.
     std::uint64_t phase() const { return phase_.load(std::memory_order_acquire); }
     static bool is_away(std::uint64_t phase) { return phase % 2 == 1; }
 
-    /// A call that began in this phase has failed. One that began before the store came back says
-    /// nothing of now.
+    /// A call that began in this phase has failed. The failure of a call that began in an earlier
+    /// phase is ignored.
     void begin(std::uint64_t phase, const Error& why);
     /// The store has answered a call.
     void answered() {
         if (doubted_since_.load(std::memory_order_relaxed) != kNever) [[unlikely]]
             doubted_since_.store(kNever, std::memory_order_relaxed);
     }
-    /// A call has failed in a way that need not be the store's fault. True when the store has
-    /// answered nobody since the first such call, `patience` ago or longer: then it is.
+    /// A call has failed in a way that need not be the store's fault. True (an outage) if the first
+    /// such call failed at least `patience` ago and no call has been answered since.
     bool doubted_for(Duration patience);
     /// True for one caller a second: it may send a probe.
     bool takes_probe();
-    /// Until the next probe may be sent; 1 us or more.
+    /// The time until the next probe may be sent; 1 us or more.
     Duration next_probe() const;
     /// A probe that was sent in this phase has been answered.
     void end(std::uint64_t phase);
 
-    /// The change that nobody has been told of, if there is one.
+    /// The change that has not been reported yet, if there is one.
     std::optional<OutageEvent> next_event();
 
-    /// Probes come no faster than this, and wait no longer.
+    /// The least time between two probes, and the longest time that a probe waits.
     static constexpr Duration kProbeEvery = std::chrono::seconds{1};
 
   private:
@@ -70,27 +71,28 @@ class Outage final : ForkAware {
 
     const std::string address_;
     std::atomic<std::uint64_t> phase_{0};  // Odd while the store is away.
-    std::atomic<std::uint64_t> told_{0};   // The phase that somebody was told of.
+    std::atomic<std::uint64_t> told_{0};   // The phase reported last.
     std::atomic<SteadyTime> next_probe_{SteadyTime{}};
     static constexpr SteadyTime kNever = SteadyTime::max();
     std::atomic<SteadyTime> doubted_since_{kNever};
     std::mutex mutex_;
-    std::string why_{};  // Guarded by mutex_, as the next.
+    std::string why_{};  // Guarded by mutex_, as is since_.
     SteadyTime since_{};
 };
 
 class Outages final {
   public:
-    /// Those of this client: all limiters of a process that share the client share them.
+    /// The Outages of this client. All limiters of a process that share the client share them.
     static Result<std::shared_ptr<Outages>> of(const std::shared_ptr<redis::Client>& client);
     Outages(const std::shared_ptr<redis::Client>& client, std::shared_ptr<memory::Store> local);
     ~Outages();
     Outages(const Outages&) = delete;
     Outages& operator=(const Outages&) = delete;
 
-    /// Of the server, or of the primary that has the key's slot now. It lives as long as this.
+    /// The Outage of the server, or of the primary that owns the key's slot now. Valid as long as
+    /// this object.
     Outage& of_key(std::string_view key) { return find(slot_of(key)).outage; }
-    /// The same, when a call of the key that began in this phase has failed.
+    /// Outage::begin() for a failed call of the key that began in this phase.
     void begin(Outage& outage, std::uint64_t phase, const Error& why, std::string_view key);
     /// Whether one server answers for both keys together.
     bool in_one_step(std::string_view a, std::string_view b) const {
@@ -98,9 +100,9 @@ class Outages final {
     }
     std::optional<OutageEvent> next_event();
 
-    /// Where limiters of the policy `local` count meanwhile.
+    /// The store in which limiters with the policy `local` count during an outage.
     const std::shared_ptr<memory::Store>& local() const { return local_; }
-    /// A client that is gone may have left its address to another one.
+    /// Whether the client is destroyed. A new client may then have its memory address.
     bool closed() const { return client_.expired(); }
 
     /// Keys that `local` counts at once.

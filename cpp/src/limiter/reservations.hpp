@@ -1,8 +1,8 @@
-// What stands before a key's state: until when the key is blocked, and what is reserved of it. And
-// how a law decides beside that.
+// The mark of a key, stored before its state: the end of its block and its reservations. And how a
+// law decides a hit of a key with a mark.
 //
-// What is reserved is not taken yet: a hit is tested together with it and charged alone. So a
-// reservation whose lease has ended has nothing to give back. lua/frame/hit_keys.lua does the same.
+// Reserved units are not charged: a hit is tested with them added to its cost, and charged without
+// them. So the end of a reservation's lease needs no refund. lua/frame/hit_keys.lua does the same.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +75,7 @@ const auto* state_at(const Law&, const typename Law::State* state, std::size_t r
     }
 }
 
-/// Calls each(law, state, rate) for each of a law's rates, and what the outcomes come to.
+/// Calls each(law, state, rate) for each of a law's rates. Returns the joint outcome.
 template <class Law, class Each>
 Outcome at_each_rate(const Law& law, const typename Law::State* state, const Each& each) {
     if constexpr (requires { law.laws(); }) {
@@ -89,8 +89,8 @@ Outcome at_each_rate(const Law& law, const typename Law::State* state, const Eac
     }
 }
 
-/// When a refused hit would be admitted if nobody else came: the leases end one by one, and what
-/// they hold comes free. Later is never worse, so the first moment is found by halving.
+/// The time until a refused hit would be admitted if no other hit came, in microseconds. Leases end
+/// one by one and free their units, so an admitted time stays admitted: a binary search finds it.
 template <class Law>
 std::optional<std::int64_t> retry_beside(const Law& law, const typename Law::State* state,
                                          std::int64_t now, std::int64_t cost, const KeyMark& mark) {
@@ -118,14 +118,15 @@ std::optional<std::int64_t> retry_beside(const Law& law, const typename Law::Sta
     return std::max(wait, low > 0 ? live[low - 1].ends - now : 0);
 }
 
-/// What is left beside what is reserved, of an outcome that does not count that.
+/// Adds the effect of the reserved units and their leases to the outcome of a law.
 inline Outcome beside_held(Outcome outcome, const KeyMark& mark, std::int64_t now) {
     outcome.remaining = std::max<std::int64_t>(outcome.remaining - mark.held(), 0);
     outcome.reset_after_us = std::max(outcome.reset_after_us, mark.lasts() - now);
     return outcome;
 }
 
-/// A hit beside what is reserved; blocks are the caller's. `charges`: denied hits are charged.
+/// Decides a hit of a key with reservations. The caller checks blocks. `charges`: denied hits are
+/// charged.
 template <class Law>
 auto step_beside(const Law& law, const typename Law::State* state, std::int64_t now,
                  std::int64_t cost, Take take, bool charges, const KeyMark& mark) {
@@ -165,8 +166,8 @@ auto step_beside(const Law& law, const typename Law::State* state, std::int64_t 
     return next;
 }
 
-/// Takes what was used, as denied hits are charged: up to twice the limit. `law` charges them.
-/// Which rates had no room for it: bit i is for the rate i.
+/// Charges the used units as denied hits are charged, up to twice the limit. `law` must have
+/// charge_denied. Returns the rates that had no room for them: bit i stands for rate i.
 template <class Law>
 std::uint8_t charge_used(const Law& law, std::optional<typename Law::State>& state,
                          std::int64_t now, std::int64_t used) {

@@ -14,17 +14,17 @@
 namespace hotcount {
 namespace {
 
-// After so many failures in a row the store fails all who wait.
+// After so many failed heads in a row, all waiters get the error.
 constexpr int kMostFailures = 2;
 constexpr Duration kRemembersFailures = std::chrono::seconds{1};
 
 struct Waiter {
     std::condition_variable woken{};
     bool is_head{false};
-    std::optional<Error> failure{};  // With which the store failed the heads before it.
+    std::optional<Error> failure{};  // The error of the heads before it.
 };
 
-// A decision when `left` of its retry_after is left.
+// The decision at the time when `left` of its retry_after remains.
 Decision after(Decision decision, Duration left) {
     left = std::max(left, Duration{0});
     decision.reset_after -= decision.retry_after.value_or(Duration{0}) - left;
@@ -32,7 +32,7 @@ Decision after(Decision decision, Duration left) {
     return decision;
 }
 
-// The error of one whose hit was not sent, because the store failed the heads before it.
+// The error of a waiter whose hit was not sent, because the store failed the heads before it.
 Error not_sent(Error failure) {
     if (!nothing_applied(failure.code)) failure.code = ErrorCode::unavailable;
     failure.message =
@@ -44,9 +44,9 @@ struct Line {
     std::list<Waiter*> waiters{};
     std::optional<Decision> refusal{};
     std::optional<Decision> ahead{};  // A hit that was admitted ahead, to be used when it is due.
-    SteadyTime due{};                 // Of the refusal or of that hit.
-    int failures{0};                  // Of heads in a row.
-    std::optional<Error> failure{};   // The one that is everyone's, until a head is answered.
+    SteadyTime due{};                 // The end of the retry_after of `refusal` or `ahead`.
+    int failures{0};                  // The number of heads that failed in a row.
+    std::optional<Error> failure{};   // The error of all waiters, until a head is answered.
     SteadyTime failed_until{};
 
     Duration left() const { return due - std::chrono::steady_clock::now(); }
@@ -54,7 +54,7 @@ struct Line {
         what = decision;
         due = std::chrono::steady_clock::now() + decision.retry_after.value_or(Duration{0});
     }
-    /// The answer to one that gives up behind the head.
+    /// The answer to a waiter that leaves the queue behind the head.
     Decision answer() const {
         Decision told = *refusal;
         if (left() > Duration{0}) told.retry_after = left();
