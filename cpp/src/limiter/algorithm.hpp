@@ -32,7 +32,7 @@ enum class Take : std::uint8_t {
 struct Outcome {
     bool allowed{false};
     std::int64_t remaining{0};
-    /// None: never. Of a hit that was admitted ahead: the time until it counts.
+    /// Null: never. Of a hit that was admitted ahead: the time until it counts.
     std::optional<std::int64_t> retry_after_us{};
     /// Time until the rate is as if it had never been hit.
     std::int64_t reset_after_us{0};
@@ -82,7 +82,7 @@ Outcome merge(std::span<const Outcome> of_rates);
 template <class Change>
 struct StepResult {
     Outcome outcome{};
-    /// To keep for forget_after_us(); none if nothing changed.
+    /// To keep for forget_after_us(); null if nothing changed.
     std::optional<Change> change{};
 };
 
@@ -137,7 +137,7 @@ struct OnceOnly {
 Error hit_op_id_too_old(std::string_view op_id);
 Error hit_op_id_ahead(std::string_view op_id);
 
-/// One of the hits that are taken all or none.
+/// One of the hits of hit_all().
 struct JointHit {
     LimiterBackend* backend;
     std::string key;
@@ -193,7 +193,7 @@ class LimiterBackend {
     /// default refuses.
     virtual void reserve(const std::string& key, std::int64_t n, std::string_view id,
                          std::int64_t lease_us, const AsyncCall& call, Completion<Outcome> done);
-    /// Ends the reservation and takes what was used, 0 or more; allowed if there was room for it.
+    /// Ends the reservation and takes the used units, 0 or more; allowed if they had room.
     /// With `once`, once per op_id (Limiter::commit_once()).
     virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
                         const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
@@ -258,8 +258,8 @@ std::string names_of(bool (*has)(const AlgorithmInfo&));
 
 /// Checks LimiterOptions::name, which is a part of keys and of headers.
 Result<void> check_limiter_name(std::string_view name);
-/// The prefix of the limiter's keys, after the store's. Limiters whose states mean the same have
-/// the same.
+/// The prefix of the limiter's keys, after the store's. Limiters with interchangeable states have
+/// the same prefix.
 std::string key_prefix(const LimiterOptions& options);
 /// Checks all options except the rates' numbers, which the algorithm checks, and the table.
 Result<void> check_limiter_options(const LimiterOptions& options);

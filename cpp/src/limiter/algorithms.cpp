@@ -1,4 +1,4 @@
-// What algorithms there are, by which names, and the options that they take.
+// The list of algorithms, their names and the options that they take.
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/check.hpp>

@@ -286,7 +286,7 @@ Result<std::shared_ptr<ConcurrencyLimit>> make_limit(std::shared_ptr<Store> stor
     return std::make_shared<ConcurrencyLimit>(std::move(backend), std::move(options));
 }
 
-// What a decision says of a limit: N in each lease.
+// The limit as the rate of a decision: N per lease.
 Rate rate_of(const ConcurrencyOptions& options) {
     return {options.limit, std::chrono::ceil<microseconds>(options.lease), options.limit};
 }
@@ -311,7 +311,7 @@ ConcurrencyLimit::ConcurrencyLimit(std::unique_ptr<ConcurrencyBackend> backend,
 ConcurrencyLimit::~ConcurrencyLimit() = default;
 
 Result<std::string> ConcurrencyLimit::full(std::string_view key, std::string_view holder) const {
-    // What encode_plain() adds does not count.
+    // The prefix of encode_plain() does not count.
     HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key));
     if (holder.empty() || holder.size() > kMaxKeyBytes) {
         return bad_option("holder", "takes 1 to 1000 bytes");

@@ -149,9 +149,9 @@ class DenyCacheBackend final : public WrappedBackend {
                             });
     }
 
-    // Hits of hit_all() skip the cache. So do hits with an op_id, because the repeat of an admitted
-    // hit is admitted whatever was denied since. The backend below forgets the denials of keys whose
-    // states it sets.
+    // Hits of hit_all() skip the cache. Hits with an op_id skip it too, because the repeat of an
+    // admitted hit is admitted whatever was denied since. The backend below forgets the denials of
+    // a key when it sets the key's state.
 
   private:
     AskedElements::Known known() const {

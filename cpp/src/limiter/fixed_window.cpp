@@ -11,7 +11,7 @@ class FixedWindow {
   public:
     struct State {
         std::int64_t start{0};  // Of the window, in microseconds.
-        std::int64_t used{0};   // What was admitted in it.
+        std::int64_t used{0};   // The cost admitted in it.
     };
     static constexpr std::string_view kStepName = "fixed_window";
     static std::string_view step_text() { return lua::limiter::kFixedWindowLua; }
@@ -35,7 +35,7 @@ class FixedWindow {
         std::int64_t used = 0;
         bool moved = false;
         if (state && now < state->start + period_) {
-            // What was used counts for the window that the clock shows now.
+            // After a clock step back, `used` counts for the window of the present time.
             moved = lies_ahead(state->start, now);
             if (!moved) start = state->start;
             used = state->used;

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kMostHits = 100;
 
-// How long hits are held that no script takes together, should this process die meanwhile.
+// The lease of hits that no single script can take, should this process die meanwhile.
 constexpr std::chrono::seconds kHold{10};
 
-// Which policy decides for a key that comes by two limiters: the one that admits less.
+// The order of policies for a key that two limiters hit: the stricter one decides.
 int strictness(OutagePolicy policy) {
     switch (policy) {
         case OutagePolicy::open:
@@ -30,12 +30,12 @@ int strictness(OutagePolicy policy) {
     return 3;
 }
 
-// A cluster does nothing of a script whose keys stand in several slots.
+// A cluster refuses a script whose keys are in several slots, and applies nothing.
 bool is_of_several_slots(const Error& error) { return error.server_code == "CROSSSLOT"; }
 
 }  // namespace
 
-/// What one call is to take.
+/// The hits of one call.
 class JointCall {
   public:
     using Done = Completion<JointDecision>;
@@ -54,7 +54,7 @@ class JointCall {
     static std::string told(const Limiter& limiter) {
         return printable(limiter.options_.name) + " (" + limiter.backend_->store_name() + ")";
     }
-    // An outage is answered for when all of the limiters have a policy for it.
+    // The policies answer an outage only if all of the limiters have one.
     LimiterBackend& backend() const {
         for (const JointHit& hit : hits_) {
             if (hit.backend->stand_in() == nullptr) return hit.backend->innermost();
@@ -138,9 +138,9 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 
 // -- keys in several slots of a cluster -----------------------------------------------------------
 
-// Holds every hit, each in its slot, and takes them when all are held; else lets go of those that
-// are. Others see them as taken from the first moment on. Of a process that dies in between nothing
-// is taken, and what it held is free when hold_ has passed; if it dies while it takes, a part is.
+// Reserves every hit, each in its slot. If all are reserved it commits them, else it releases the
+// reservations. Other hits count reserved units as taken. If the process dies before the commits,
+// nothing is taken and the units are free after hold_; if it dies among them, a part is taken.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -149,7 +149,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
           done_(std::move(done)),
           answers_(joint_.hits_.size(), Result<Outcome>{Outcome{}}),
           is_asked_(answers_.size(), true) {
-        // No UUIDv7: how old it is must not matter.
+        // Not a plain UUIDv7, whose age the store would check.
         for (std::size_t i = 0; i < answers_.size(); ++i) ids_.push_back("all-" + new_op_id());
     }
 
@@ -161,14 +161,14 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         left_ = ids_.size();
         for (std::size_t i = 0; i < ids_.size(); ++i) {
             const JointHit& hit = joint_.hits_[i];
-            // Calls that are waited for have failed here. A policy answers one that is late.
+            // A blocking reserve has ended here, so failed_ is known. A policy answers a late one.
             if (failed_ || (is_late() && joint_.backend().stand_in() == nullptr)) {
                 answers_[i] = late();
                 is_asked_[i] = false;
                 if (--left_ == 0) settle();
                 continue;
             }
-            // Not withdrawn with the call: what is held is let go of when all have answered.
+            // Cancelling the call does not withdraw it: settle() releases the reservations.
             backend(i).reserve(hit.key, hit.cost, ids_[i], std::chrono::microseconds{hold_}.count(),
                                step(nullptr), [self = shared_from_this(), i](Result<Outcome> held) {
                                    if (!held) self->failed_ = true;
@@ -187,7 +187,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         return answers_[i] && answers_[i]->allowed && answers_[i]->instead == Reason::allowed;
     }
 
-    // Holding has the timeout, and taking has it: calls that are waited for come one after another.
+    // The reserves share one timeout and the commits another: blocking ones run one after another.
     bool is_late() const {
         return call_.timeout && std::chrono::steady_clock::now() - began_ >= *call_.timeout;
     }
@@ -212,7 +212,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                 refused || (answers_[i] && !answers_[i]->allowed && !joint_.hits_[i].looks_on);
         }
         const bool cancelled = call_.cancelled != nullptr && *call_.cancelled;
-        // This process may have stood still: then others may have what was held.
+        // If this process stalled, the leases have ended and other hits may have the units.
         if (failed == answers_.end() && !refused && began_ - started_ >= hold_) {
             answers_.front() = late();
             refused = true;
@@ -220,7 +220,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         taken_ = failed == answers_.end() && !refused && !cancelled;
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < answers_.size(); ++i) {
-            // One whose outcome is unknown may be held.
+            // A reserve whose outcome is unknown may have made a reservation.
             if (is_held(i) || (!answers_[i] && is_asked_[i])) open.push_back(i);
         }
         if (open.empty()) return finish();
@@ -232,7 +232,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                 continue;
             }
             const OnceOnly once{ids_[i], hold_};
-            // From here on it is decided: who cancels the call withdraws none of these.
+            // Cancelling the call withdraws none of these commits.
             backend(i).commit(joint_.hits_[i].key, ids_[i], taken_ ? joint_.hits_[i].cost : 0,
                               taken_ ? &once : nullptr, step(nullptr),
                               [self = shared_from_this(), i](Result<Outcome> ended) {
@@ -249,7 +249,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
 
     void keep(std::size_t i, Result<Outcome> ended) {
         if (!taken_) {
-            // What was let go of is there for others again. A lease ends by itself.
+            // Released units are free for other hits. If a release fails, the lease ends.
             if (!answers_[i]) return;
             if (ended && answers_[i]->allowed) {
                 answers_[i]->remaining = ended->remaining;
@@ -263,20 +263,20 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             answers_[i] = std::move(ended).error();
             return;
         }
-        // One that came too late to be held still is charged all the same.
+        // A commit after the end of its lease is charged all the same.
         answers_[i] = *ended;
         answers_[i]->allowed = true;
         answers_[i]->violated = 0;
         answers_[i]->retry_after_us = 0;
     }
 
-    // What policies of this process have taken is not held at a store.
+    // Hits that a `local` policy has taken are in this process, not reserved at the store.
     void give_back_local() {
         for (std::size_t i = 0; i < answers_.size(); ++i) {
             if (!answers_[i] || !answers_[i]->allowed) continue;
             if (answers_[i]->instead != Reason::local) continue;
             const JointHit& hit = joint_.hits_[i];
-            // In memory, of what was just taken there.
+            // Cannot fail: the hit was just taken in memory.
             (void)hit.backend->refund_local(hit.key, hit.cost);
             answers_[i]->remaining += hit.cost;
         }
@@ -370,8 +370,8 @@ void JointInMemory::hit_together(std::vector<JointHit> hits, const AsyncCall&,
             outcomes.push_back(*looked);
         }
         if (refused) return outcomes;
-        // All room first, because what has been taken is not to be given back. An entry may expire
-        // in between; it stays where it is while the locks are held.
+        // All entries are made first, so that want of room never requires a refund. An entry may
+        // expire in between; it stays in place while the locks are held.
         std::vector<memory::Entry*> entries(hits.size(), nullptr);
         std::vector<bool> fresh(hits.size(), false);
         for (std::size_t i = 0; i < hits.size(); ++i) {

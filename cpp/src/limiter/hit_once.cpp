@@ -1,5 +1,5 @@
-// Hits that are repeated: those that count once for each op_id, and those that wait until they are
-// admitted.
+// Hits that may be sent again: hits that count once for each op_id, and hits that wait until they
+// are admitted.
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
@@ -117,7 +117,7 @@ Result<Outcome> JointInMemory::take_once(Places& places, const std::string& key,
                                          std::int64_t cost) {
     memory::Entry* entry = places.find(0);
     if (entry != nullptr) return take_from(key, *entry, false, cost, Take::all);
-    // What can only be denied must not leave an absent key behind.
+    // A hit that is always denied must not create the key.
     if (cost > limit_) return look(key, nullptr, cost);
     auto made = places.make(0);
     if (!made) return or_untracked(std::move(made).error(), cost);

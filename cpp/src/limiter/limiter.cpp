@@ -23,7 +23,7 @@ bool is_plain_key(std::string_view key, KeyRule rule) {
 
 Result<void> check_limit_key(std::string_view key, KeyRule rule) {
     if (is_plain_key(key, rule)) return {};
-    // What encode_plain() adds does not count.
+    // The prefix of encode_plain() does not count.
     return check_key(key.starts_with("%25") ? key.substr(2) : key, rule);
 }
 
@@ -43,10 +43,10 @@ std::int64_t least_burst(const LimiterOptions& options) {
     return std::ranges::min(options.rates, {}, &Rate::burst).burst;
 }
 
-// What a call that takes what fits answers.
+// The answer of at_most(): the number of hits taken.
 std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
     if (shadow) return n;
-    // A rate that has room says how much although another has none.
+    // `taken` of a denied outcome is that of a rate with room, though another rate has none.
     return outcome.allowed ? outcome.taken : 0;
 }
 
@@ -147,7 +147,7 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, Timeout t
     return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
 }
 
-// What a call ends with, for its caller. It may outlive the limiter.
+// The completion of a call, which may outlive the limiter.
 Completion<Outcome> Limiter::decided(Completion<Decision> done) const {
     return
         [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
@@ -273,7 +273,7 @@ void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall
 
 std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
 
-// -- the same for callers who wait ---------------------------------------------------------------
+// -- the calls that block -------------------------------------------------------------------------
 
 Result<void> Limiter::create_table(Timeout timeout) {
     return wait_for<void>([&](Completion<void> done) {
@@ -321,7 +321,7 @@ Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
     });
 }
 
-// -- what limiters answer: outcomes of several rates as one, decisions, and their headers ---------
+// -- answers: outcomes of several rates as one, decisions, and their headers ----------------------
 
 bool says_more(const Outcome& a, const Outcome& b) {
     if (a.allowed != b.allowed) return !a.allowed;
@@ -379,7 +379,8 @@ void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rate
             decision.reason = Reason::shadow;
         }
     }
-    // No limit has refused what `closed` refuses, and nobody counts what is untracked.
+    // `closed` always gives the reason, because no limit has refused the hit. `open` and `local`
+    // leave `shadow` and `untracked` as the reason.
     const bool says_more = decision.reason == Reason::shadow || outcome.untracked;
     if (outcome.instead == Reason::closed || (outcome.instead != Reason::allowed && !says_more)) {
         decision.reason = outcome.instead;
@@ -422,12 +423,12 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
         const std::string name = "\"" + std::string{policy} + "\"";
         std::string quota =
             name + ";q=" + std::to_string(rate.limit) + ";w=" + whole_seconds(rate.period);
-        // Another number at once than in the long run: a parameter of ours, which the draft wants
-        // to begin with its maker's name.
+        // The burst differs from the limit: a parameter of our own, which by the draft begins with
+        // its vendor's name.
         if (decision.limit != rate.limit) quota += ";hotcount-burst=" + limit;
         fields.emplace_back("RateLimit-Policy", std::move(quota));
-        // For so long no more than what remains can be used; Retry-After must not name an earlier
-        // moment.
+        // For `t` seconds at most `r` can be used. By the draft, Retry-After must not be earlier
+        // than `t`.
         fields.emplace_back("RateLimit",
                             name + ";r=" + remaining +
                                 ";t=" + (waits ? whole_seconds(*decision.retry_after) : reset));

@@ -54,14 +54,14 @@ class MemoryLimiterBackend : public LimiterBackend {
 
 /// Where a hit of this op_id is remembered, beside a limiter's key.
 Result<std::string> op_key(const std::string& key, std::string_view op_id);
-/// Where a commit of this op_id is: a hit may have the same one.
+/// Where a commit of this op_id is remembered: a hit may have the same op_id.
 Result<std::string> commit_op_key(const std::string& key, std::string_view op_id);
-/// What stands there in memory.
+/// The value at these keys in memory.
 struct RememberedHit {
     Outcome outcome{};
 };
 
-/// What hit_all() and hit_once() need of a law in memory.
+/// The part of hit_all() and hit_once() that does not depend on the law.
 class JointInMemory : public MemoryLimiterBackend {
   public:
     using MemoryLimiterBackend::MemoryLimiterBackend;
@@ -80,7 +80,7 @@ class JointInMemory : public MemoryLimiterBackend {
                                  std::int64_t cost) const = 0;
     virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
                                       std::int64_t cost, Take take) const = 0;
-    /// Ends a reservation and takes what was used. Null: the key is absent, and nothing was used.
+    /// Ends a reservation and takes the used units. Null: the key is absent and `used` is 0.
     virtual Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
                                    std::string_view id, std::int64_t used) const = 0;
 
@@ -104,8 +104,8 @@ class SteppedInMemory final : public JointInMemory {
     using Marked = MarkedState<State>;
 
   public:
-    /// `prefix`: what the limiter's keys begin with, after the store's. `charging`: the law with
-    /// charge_denied, for what reservations end with; `charges`: this one charges too.
+    /// `prefix`: the limiter's prefix of keys, after the store's. `charging`: the law with
+    /// charge_denied, for commits of reservations. `charges`: `law` has charge_denied too.
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law, std::string_view prefix,
                     Result<Law> charging, bool charges)
         : JointInMemory(std::move(store), law.limit()),
@@ -193,7 +193,7 @@ class SteppedInMemory final : public JointInMemory {
   private:
     Result<Outcome> decided(const std::string& key, std::int64_t cost, Take take) {
         if (take == Take::what_fits) cost = std::min(cost, limit_);
-        // What can only be denied must not leave an absent key behind.
+        // A hit that is always denied must not create the key.
         if (take == Take::nothing || cost > limit_) {
             return store_->read(key,
                                 [&](const memory::Entry* entry) { return look(key, entry, cost); });
@@ -311,7 +311,7 @@ class SteppedInMemory final : public JointInMemory {
         return this->take(entry, fresh, cost, take, law_now(), memory::Store::Hashed{{}, key, 0});
     }
 
-    // What take() does for a key that is not blocked. Flat, so that the numbers stay in registers.
+    // take() for a key that is not blocked. Flattened, so that the numbers stay in registers.
     [[gnu::flatten]] void take_plain(memory::Entry& entry, State& state, bool fresh,
                                      std::int64_t cost, std::int64_t now, Outcome& outcome) const {
         auto change = law_.step(fresh ? nullptr : &state, now, cost, true, outcome);

@@ -1,5 +1,5 @@
-// The backend of a limiter that has a policy for outages (LimiterOptions::on_error): the store's
-// own backend, and what answers in its place while it is away.
+// The backend of a limiter with a policy for outages (LimiterOptions::on_error): the store's own
+// backend, and the policy that answers in its place while the store is unreachable.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <limits>
@@ -11,10 +11,10 @@
 
 namespace hotcount {
 
-// A call ends at most so long after its deadline, unless its process or its loop stood still.
+// The longest time after its deadline at which a call ends, unless its process or loop stalled.
 constexpr Duration kPunctual = std::chrono::milliseconds{100};
 
-// What outlives the limiter: its calls may end later than it.
+// The state that calls share with the limiter, because they may outlive it.
 struct OutageAnswers {
     OutagePolicy policy;
     std::shared_ptr<Outages> outages;
@@ -24,7 +24,7 @@ struct OutageAnswers {
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take) const {
         if (take == Take::ahead) take = Take::all;
-        // That no store would admit needs none to be known.
+        // No store admits a cost above the limit, so none need be asked.
         if (take != Take::what_fits && cost > least().burst) return above_limit(cost);
         Outcome outcome{};
         switch (policy) {
@@ -73,9 +73,8 @@ struct OutageAnswers {
         return decide(key, cost, take);
     }
 
-    /// Whether a call has failed so that the policy answers it. That is then the sign of an outage,
-    /// unless it need not be the store's fault. A caller who pressed Ctrl-C has ended the call: the
-    /// store did nothing wrong.
+    /// Whether a call has failed so that the policy answers it. Such a failure begins an outage,
+    /// unless it is_doubtful(). A call that Ctrl-C has ended is no failure of the store.
     template <class T>
     bool takes_over(const Asking& asking, const std::string& key, const Result<T>& result) const {
         if (result) {
@@ -106,8 +105,8 @@ struct OutageAnswers {
     }
 
   private:
-    // A caller who waits for less than the store's timeout, and a call that ends much later than it
-    // should, because this process stood still, do not say that the store is away.
+    // Two timeouts are no sign of an outage: that of a call with a shorter timeout than the store,
+    // and that of a call that ended more than kPunctual late, because this process stalled.
     static bool is_doubtful(const Asking& asking, ErrorCode code, Duration patience) {
         if (code != ErrorCode::deadline && code != ErrorCode::outcome_unknown) return false;
         const Duration wanted = asking.timeout.value_or(patience);
@@ -131,7 +130,7 @@ struct OutageAnswers {
 
 namespace {
 
-// What the limiters' policies answer to hits that are taken together.
+// The outcomes of the limiters' policies for the hits of one hit_all().
 Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     std::vector<Outcome> outcomes(hits.size());
     std::vector<JointHit> local;
@@ -169,7 +168,7 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     return outcomes;
 }
 
-// How long the end of what a reserve without an answer may hold has, for which nobody waits.
+// The timeout of the commit in the background that ends a reservation of unknown outcome.
 constexpr std::chrono::seconds kFollows{10};
 
 class PolicyBackend final : public WrappedBackend {
@@ -266,7 +265,7 @@ class PolicyBackend final : public WrappedBackend {
             backend_->hit_once(key, cost, once, call, std::move(answered));
         });
     }
-    // What a policy admits is held nowhere.
+    // A reservation that a policy admits is stored nowhere.
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
                  const AsyncCall& call, Completion<Outcome> done) override {
         ask(key, n, call, std::move(done), [&](Completion<Outcome> answered) {
@@ -275,8 +274,8 @@ class PolicyBackend final : public WrappedBackend {
             backend_->reserve(key, n, id, lease_us, call,
                               [store = backend_, key, id = std::string{id}, later,
                                answered = std::move(answered)](Result<Outcome> held) {
-                                  // The policy answers in its place: nobody would end what it
-                                  // holds.
+                                  // The policy answers in its place, so no caller would end a
+                                  // reservation that the store has made.
                                   if (!held && held.error().code == ErrorCode::outcome_unknown) {
                                       store->commit(key, id, 0, nullptr, later,
                                                     [](const Result<Outcome>&) {});
@@ -294,7 +293,7 @@ class PolicyBackend final : public WrappedBackend {
         return left ? Result<void>{} : left.error();
     }
 
-    // What sets or shows a state is no decision: no policy can answer it.
+    // Calls that set or show a state are no decisions: no policy can answer them.
     void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
         // In memory: it has completed when it returns.
         if (answers_->local) answers_->local->reset(key, {}, [](const Result<void>&) {});

@@ -77,7 +77,7 @@ class Reader {
 };
 
 std::optional<microseconds> find_unit(std::string_view word) {
-    // "ms" is no plural of minutes, and has none itself.
+    // "ms" is not the plural of "m", and "mss" is no unit.
     if (word.size() > 2 && word.back() == 's' && word != "mss") word.remove_suffix(1);
     for (const Unit& unit : kUnits) {
         if (unit.name == word) return unit.length;
@@ -94,7 +94,7 @@ std::optional<Rate> read_rate(std::string_view text) {
     const auto unit = find_unit(reader.take_word());
     if (!count || !unit) return std::nullopt;
     rate.limit = *limit;
-    // What leaves 64 bits is too long in any case.
+    // A product that leaves 64 bits is above every bound of a period.
     rate.period = *count > microseconds::max() / *unit ? microseconds::max() : *count * *unit;
     rate.burst = rate.limit;
     if (!reader.at_end()) {

@@ -16,7 +16,7 @@ bool is_outcome(const redis::Reply& reply, std::size_t) {
 
 namespace {
 
-// What frame/names.lua says of a name. One that it does not have does not compile.
+// The value of a name in frame/names.lua. A name that the file lacks does not compile.
 consteval std::string_view named(std::string_view name) {
     std::string_view text = lua::limiter::kNamesLua;
     do {
@@ -152,7 +152,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        // What no limit can have admitted may be cut.
+        // No limit admits more than this, so a larger refund is cut.
         run(kRefund, key, {std::to_string(std::min(n, 2 * limit_))}, redis::Repeat::never, call,
             std::move(done));
     }

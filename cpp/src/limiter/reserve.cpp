@@ -48,8 +48,8 @@ Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
     if (!is_reservation_id(id)) {
         return bad_option("id", "takes 1 to 100 ASCII letters, digits, '-' and '_'");
     }
-    // What is used may be more than the limit: a rate must leave room for that, as charge_denied
-    // does.
+    // The used units may exceed the limit, as charges of denied hits may, so the rate must be valid
+    // with charge_denied.
     LimiterOptions charging = options_;
     charging.charge_denied = true;
     HOTCOUNT_TRY(find_algorithm(charging.algorithm).simulate(charging));

@@ -1,8 +1,8 @@
-// sliding_log: at most the limit in every period, from a log of what was admitted.
+// sliding_log: at most the limit in every period, from a log of admitted hits.
 //
-// A key's log has an entry for each moment in which something was admitted within the last period:
-// as many as the limit, at most. An entry holds the sum of all costs up to it, so that what a
-// period holds is one subtraction, and when there will be room one search.
+// A key's log has an entry for each microsecond of the last period in which hits were admitted: at
+// most as many entries as the limit. An entry holds the sum of all costs up to it. So one
+// subtraction gives a period's cost, and one search the time at which there will be room.
 #include <algorithm>
 
 #include "backends.hpp"
@@ -15,14 +15,14 @@ class SlidingLog {
   public:
     struct Entry {
         std::int64_t at;     // In microseconds.
-        std::int64_t total;  // Of the costs up to this moment.
+        std::int64_t total;  // The sum of the costs up to `at`.
     };
     struct State {
         std::vector<Entry> entries{};  // By time.
-        std::size_t first{0};          // Those before it have gone.
-        std::int64_t before{0};        // Their total.
+        std::size_t first{0};          // The entries before it have expired.
+        std::int64_t before{0};        // The total of the expired entries.
 
-        // As a table keeps it: those that have gone are left out.
+        // As a table stores it, without the expired entries.
         void append_numbers(std::vector<std::int64_t>& numbers) const {
             numbers.push_back(before);
             numbers.push_back(static_cast<std::int64_t>(entries.size() - first));
@@ -148,13 +148,13 @@ class SlidingLog {
     }
 
   private:
-    // What a log says at a moment.
+    // A log as of one time.
     struct View {
         std::int64_t at;     // The moment: now, or the last entry's, which may be a little ahead.
-        std::int64_t moved;  // By how much the whole log is earlier than it says.
+        std::int64_t moved;  // The correction of a log ahead of the clock: subtracted.
         std::size_t first;   // The first entry that the period before `at` holds.
         std::int64_t before;
-        std::int64_t held;  // In that period.
+        std::int64_t held;  // The cost in that period.
         std::int64_t last;  // When the last hit was admitted.
     };
     View look(const State& log, std::int64_t now) const {

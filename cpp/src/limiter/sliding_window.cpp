@@ -1,8 +1,7 @@
-// sliding_window: the window of the clock, and of the window before it the part that is still
-// within a period: what it admitted counts as if it had come evenly, as the nearest whole number of
-// hits.
+// sliding_window: the count of the clock's window plus a share of the count of the window before:
+// the part of that window that is within the last period, rounded to the nearest whole hit.
 //
-// So it holds two numbers of a key and not a log. It admits at most the limit in each window of the
+// So a key needs two numbers and no log. It admits at most the limit in each window of the
 // clock. In a period that lies across an edge it admits at most the limit + the share of that
 // period after the edge x what the first window admitted, rounded: at most twice the limit, and
 // that only to callers who spend a whole window in its last moment.
@@ -24,7 +23,7 @@ class SlidingWindow {
   public:
     struct State {
         std::int64_t start{0};   // Of the window, in microseconds.
-        std::int64_t used{0};    // What was admitted in it,
+        std::int64_t used{0};    // The cost admitted in it,
         std::int64_t before{0};  // and in the window before.
     };
     static constexpr std::string_view kStepName = "sliding_window";
@@ -71,7 +70,7 @@ class SlidingWindow {
         bool moved = false;
         State is = state_at(&state, now, moved);
         is.used -= std::min(n, 2 * limit_);
-        // What is given back beyond this window's hits is of the one before.
+        // A refund beyond this window's hits is taken from the window before.
         if (is.used < 0) {
             is.before = std::max<std::int64_t>(is.before + is.used, 0);
             is.used = 0;
@@ -85,7 +84,7 @@ class SlidingWindow {
     State state_at(const State* state, std::int64_t now, bool& moved) const {
         const std::int64_t start = now - now % period_;
         if (state != nullptr && now < state->start + period_) {
-            // What was used counts for the window that the clock shows now.
+            // After a clock step back, the counts are of the window of the present time.
             moved = lies_ahead(state->start, now);
             return {moved ? start : state->start, state->used, state->before};
         }
@@ -138,7 +137,7 @@ class SlidingWindow {
     std::int64_t period_;  // In microseconds.
     std::int64_t tick_;    // In microseconds.
     std::int64_t ticks_;   // In a period.
-    std::int64_t slack_;   // What is less than half a hit, in ticks of one.
+    std::int64_t slack_;   // The largest fraction of a hit that rounds down, in ticks.
     bool charge_denied_;
 };
 

@@ -21,7 +21,7 @@
 namespace hotcount {
 namespace {
 
-// What calls that outlive the backend need.
+// The state that calls need, as they may outlive the backend.
 struct LimitStore {
     std::shared_ptr<sql::Database> database;
     std::shared_ptr<const LimitTable> table;
@@ -37,7 +37,7 @@ struct LimitStore {
         bool moved{false};  // The clock was set back: the row is to be written.
     };
 
-    // What a hit would be answered; without a lock, from what is committed.
+    // The outcome that a hit would have, from the committed row, without a lock.
     Result<Looked> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
                         Deadline deadline) const {
         std::string text;
@@ -67,7 +67,7 @@ struct LimitStore {
     }
 };
 
-// What the limiters of one make(), at whatever rates, have in common. A forked child begins anew.
+// The queues that the limiters of one make() share, at all rates. A forked child has its own.
 struct LimitCalls {
     LimitCalls(const std::shared_ptr<sql::Database>& database, const std::string& table)
         : store(std::make_shared<const LimitStore>(LimitStore{
@@ -163,7 +163,7 @@ class SqlLimiterBackend final : public LimiterBackend {
     std::int64_t price(std::int64_t cost, Take take) const {
         return take == Take::what_fits ? std::min(cost, law_->limit()) : cost;
     }
-    // What can only be denied must not leave an absent key behind.
+    // A hit that is always denied must not create a row.
     bool only_looks(std::int64_t cost, Take take) const {
         return take == Take::nothing || cost > law_->limit();
     }
@@ -177,7 +177,7 @@ class SqlLimiterBackend final : public LimiterBackend {
         });
     }
 
-    // In order, those that only look too.
+    // All hits in order, including hits that only look.
     Hits queued(std::span<const std::string> keys, std::span<const std::int64_t> costs) const {
         Hits hits;
         hits.reserve(keys.size());

@@ -178,7 +178,7 @@ void HitWriter::decide(std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
         auto& hit = static_cast<QueuedHit&>(*write);
         Row& row = rows.find(hit.key)->second;
         if (!row.key) row.key = hit.law->open(row.text.value_or(""));
-        // A reset also forgets what is no state.
+        // A reset also clears a text that is no state of the law.
         if (!row.key && !hit.apply) row.key = hit.law->open("");
         if (!row.key) {
             hit.error = no_limit_state(hit.key);

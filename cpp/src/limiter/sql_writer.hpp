@@ -1,5 +1,5 @@
-// The table of the limiters of one database, the statements over it, made once, and what writes the
-// hits of one group commit: one row for each key, locked in the order of the keys.
+// The table of the limiters of one database, with its statements, which are made once. And the
+// writer of the hits of one group commit: one row for each key, locked in the order of the keys.
 //
 //   hotcount_limit  key      the limiter's name, algorithm and rates, and the caller's key
 //                   state    the law's integers (stored_law.hpp)
@@ -41,7 +41,7 @@ class LimitTable {
     /// `table` as TableName::parse() takes it.
     LimitTable(std::string_view table, sql::Dialect dialect);
 
-    /// Whether the database has one writer at a time: no row is held by another one.
+    /// Whether the database has one writer at a time, so that no other transaction locks a row.
     bool one_writer() const { return one_writer_; }
     std::string schema;  ///< Creates the table; idempotent.
 
@@ -58,11 +58,11 @@ class LimitTable {
     bool one_writer_;
 };
 
-/// The clock where the database has none finer: SQLite reads this machine's, in milliseconds.
+/// This machine's clock, for SQLite, whose own reading of it is in milliseconds.
 std::int64_t wall_us();
 
-/// When a row is removed whose state ends at `ends_us`: at a multiple of a power of two, a minute
-/// or more, and at least an eighth of what is left.
+/// The `expires` of a row whose state ends at `ends_us`, rounded up to a multiple of a power of two
+/// that is at least a minute and at least an eighth of the time left.
 std::int64_t rounded_expiry(std::int64_t now_us, std::int64_t ends_us);
 
 /// A hit, a refund, a block or a reset.
@@ -77,9 +77,9 @@ struct QueuedHit final : sql::QueuedWrite {
 
     const std::string key;
     const std::shared_ptr<const StoredLaw> law;  // The same for all hits of a key.
-    const bool needs_row;  // There must be a row; what looks or gives back makes none.
-    const Apply apply;     // None: a reset.
-    Outcome outcome{};     // Once it is written.
+    const bool needs_row;                        // A look or a refund creates no row.
+    const Apply apply;                           // Empty: a reset.
+    Outcome outcome{};                           // Valid once the batch is written.
 };
 
 class HitWriter final : public sql::BatchWriter {
@@ -91,7 +91,7 @@ class HitWriter final : public sql::BatchWriter {
   private:
     struct Row {
         bool needed{false};                 // The row must be there.
-        std::optional<std::string> text{};  // As it is stored; none: it is not there.
+        std::optional<std::string> text{};  // As stored; null: there is no row.
         std::unique_ptr<StoredKey> key{};
     };
     using Rows = std::map<std::string_view, Row>;  // In the order of the locks.
@@ -108,7 +108,7 @@ class HitWriter final : public sql::BatchWriter {
                                 std::size_t most) const;
 
     const std::shared_ptr<const LimitTable> table_;
-    std::size_t inserted_{0};  // By the batch that is being written.
+    std::size_t inserted_{0};  // Rows that the batch under way inserted.
 };
 
 /// With a hint, if the table is missing.

@@ -1,4 +1,4 @@
-// What a database keeps of a limiter's key, and how a law decides on it.
+// The state of a limiter's key as a database stores it, and a law's decisions on it.
 //
 // A row's text is integers, in decimal. A state that consists of integers alone is
 // written as it is; another one has append_numbers() and take_numbers().
@@ -32,12 +32,12 @@ class StoredKey {
     virtual Outcome block(std::int64_t now_us, std::chrono::microseconds life) = 0;
     /// As if it had never been hit.
     virtual void forget() = 0;
-    /// What the row is to hold; empty if there is to be none.
+    /// The text that the row must hold; empty if there must be no row.
     virtual std::string text() const = 0;
 
     /// Whether the row is to be written: after a look, too, where the clock was set back.
     bool changed() const { return changed_; }
-    /// From then on it can be removed, in microseconds since the epoch.
+    /// The time from which the row can be removed, in microseconds since the epoch.
     std::int64_t expires_us() const { return expires_us_; }
 
   protected:
@@ -55,14 +55,14 @@ class StoredKey {
 class StoredLaw {
   public:
     virtual ~StoredLaw() = default;
-    /// What an idle key admits at once.
+    /// The hits that an idle key admits at once.
     virtual std::int64_t limit() const = 0;
-    /// The key of which this is stored; empty: it is absent. Null if that is no state of this law.
-    /// It must not outlive the law.
+    /// The key with this stored text; an empty text means an absent key. Null if the text is no
+    /// state of this law. The result must not outlive the law.
     virtual std::unique_ptr<StoredKey> open(std::string_view text) const = 0;
 };
 
-/// The error for a limit beyond what a database keeps.
+/// The error for a limit above the largest that a database stores.
 Error too_much_stored(const LimiterOptions& options, std::int64_t most);
 
 // -- states as numbers ----------------------------------------------------------------------------
@@ -81,7 +81,7 @@ void append_numbers(const State& state, std::vector<std::int64_t>& numbers) {
         numbers.insert(numbers.end(), plain.begin(), plain.end());
     }
 }
-/// Takes the state off the front; false if the numbers are none.
+/// Takes the state off the front; false if the numbers are no state.
 template <class State>
 bool take_numbers(std::span<const std::int64_t>& numbers, State& state) {
     if constexpr (requires { state.take_numbers(numbers); }) {

@@ -1,5 +1,5 @@
-// Backends that stand before another one and pass on what they do not decide themselves: denials
-// that this process remembers, units of a limit that it holds, and what answers during an outage.
+// Backends that wrap another one and pass on the calls that they do not answer: a cache of denials,
+// leased units of a limit, and a policy for outages.
 #pragma once
 
 #include <functional>
@@ -106,9 +106,9 @@ class WrappedBackend : public LimiterBackend {
     const std::shared_ptr<LimiterBackend> backend_;
 };
 
-/// What a process keeps of a bounded number of keys. Its user locks `mutex` for each call. When it
-/// is full a new key takes the place of one of the next few: the first whose removable_at() has
-/// passed, else, where `any_may_go`, the one whose comes first. SteadyTime::max() is never.
+/// A process's values of a bounded number of keys. Its user locks `mutex` for each call. When the
+/// table is full, a new key evicts one of the next 16 or so: the first whose removable_at() has
+/// passed, else, with `any_may_go`, the one with the earliest. SteadyTime::max() is never.
 template <class Value>
 class KeyTable {
   public:
@@ -118,7 +118,7 @@ class KeyTable {
         const auto found = by_key_.find(key);
         return found == by_key_.end() ? nullptr : &found->second;
     }
-    /// The key's value, a new one if it has none. Null: there is no room.
+    /// The key's value, or a new one. Null: there is no room.
     Value* find_or_make(const std::string& key, SteadyTime now) {
         if (Value* const known = find(key)) return known;
         if (by_key_.size() >= most_ && !make_room(now)) return nullptr;
@@ -150,29 +150,29 @@ class KeyTable {
 
     const std::size_t most_;
     const bool any_may_go_;
-    std::size_t bucket_{0};  // Where make_room() goes on.
+    std::size_t bucket_{0};  // The bucket that make_room() looked at last.
     std::unordered_map<std::string, Value, KeyedHash> by_key_{};
 };
 
-// Each returns the same backend where the options ask for nothing, and gives a null for what they
-// keep.
+// Where the options do not ask for a wrapper, make_...() returns null and with_...() returns the
+// backend unchanged.
 
 /// Denials that this process remembers (LimiterOptions::deny_cache): a key that is denied for a
-/// minute need not be asked about for a minute. Thread-safe. A forked child begins with none.
+/// minute is not asked about for a minute. Thread-safe. A forked child begins with an empty cache.
 class DenyCache;
 std::shared_ptr<DenyCache> make_deny_cache(const LimiterOptions& options);
 /// A backend that answers a hit from the cache if the same hit was denied and its retry_after has
 /// not passed since it was sent.
 std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
                                                 std::shared_ptr<DenyCache> cache);
-/// Forgets what all caches of this process know of a key: its state is about to change otherwise
-/// than by hits and time, or has just changed so. Costs one load if there are no caches.
+/// Removes a key's denial from all caches of this process, before and after a call that sets the
+/// key's state, such as a reset. Costs one atomic load if there are no caches.
 void forget_denials(const std::string& key);
 
 /// Units of a limit that this process holds (LimiterOptions::lease): leases.cpp.
 class Leases;
 std::shared_ptr<Leases> make_leases(const LimiterOptions& options);
-/// A backend that spends what is held.
+/// A backend that spends leased units first.
 std::unique_ptr<LimiterBackend> with_leases(std::unique_ptr<LimiterBackend> backend,
                                             std::shared_ptr<Leases> leases,
                                             const LimiterOptions& options);
