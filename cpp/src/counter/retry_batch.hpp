@@ -1,5 +1,5 @@
-// Adds that are handed to a retry queue, and their callers that wait: what RetryingCounter and
-// RetryingPeriodCounter have in common.
+// The part that RetryingCounter and RetryingPeriodCounter share: batches of adds for a retry queue,
+// and callers that block for answers.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@
 
 namespace hotcount {
 
-/// Begins an add and waits for its answer, by the deadline and the time that a disk takes.
+/// Begins an add and waits for its answer until the deadline, plus the time that a disk takes.
 Result<Added> wait_for_added(std::string_view key, Deadline deadline,
                              const std::function<void(Completion<Added>)>& begin);
 
-/// A batch of adds. The queue gets it in slices, the next one when all adds of the one before are
-/// answered: so the adds of others get their turn, and a batch of any length fits below max_queue.
+/// A batch of adds. The queue gets the next slice when all adds of the previous one are answered:
+/// so other adds get their turn, and a batch of any length fits below max_queue.
 class RetryBatch : public std::enable_shared_from_this<RetryBatch> {
   public:
     struct Element {
@@ -29,17 +29,17 @@ class RetryBatch : public std::enable_shared_from_this<RetryBatch> {
         std::string key;
         std::int64_t n;
     };
-    /// Hands an element to the queue; it may be moved from.
+    /// Hands an element to the queue, and may move from it.
     using Push = std::function<void(Element& element, Completion<Added> settle)>;
 
-    /// `result`: as long as the caller's batch, with the errors of elements that are refused
-    /// already.
+    /// `result`: has the length of the caller's batch, and the errors of elements already refused.
     RetryBatch(const RetrySettings& settings, std::vector<Element> elements,
                BatchResult<Added> result, Push push, Completion<BatchResult<Added>> done);
 
     /// Hands in the next slice.
     void go_on();
-    /// What is known so far, for a caller that leaves: no other slice begins. None if all is known.
+    /// For a caller that leaves: begins no further slice and returns the results known so far. Null
+    /// if all are known.
     std::optional<BatchResult<Added>> leave();
 
   private:
@@ -61,8 +61,8 @@ class RetryBatch : public std::enable_shared_from_this<RetryBatch> {
     Completion<BatchResult<Added>> done_;
 };
 
-/// Begins the batch that `make` makes and waits for its end, by the deadline and the time that a
-/// disk takes.
+/// Begins the batch that `make` makes and waits for its end until the deadline, plus the time that
+/// a disk takes.
 BatchResult<Added> wait_for_batch(
     Deadline deadline,
     const std::function<std::shared_ptr<RetryBatch>(Completion<BatchResult<Added>>)>& make);

@@ -14,10 +14,10 @@ using retry::steady_now;
 using retry::unknown;
 
 constexpr Duration kSyncEvery = std::chrono::seconds{1};
-// How long the thread drives the client between two looks at what came in.
+// How long the thread drives the client before it looks at incoming adds again.
 constexpr Duration kTurn = std::chrono::milliseconds{2};
 
-// Of an add that waits: it does not matter any more when its period ends.
+// The period of a queued add. Its end is not needed any more.
 std::shared_ptr<const PeriodWindow> period_of(const JournaledAdd& add) {
     if (!add.period) return nullptr;
     const auto [begins, gone] = *add.period;
@@ -265,7 +265,7 @@ Result<void> RetryEngine::write(const Lane& lane, std::vector<UnsettledAdd>& add
     return journal_->append(journaled);
 }
 
-// Refuses what there is no room for, or drops the oldest.
+// Refuses the adds for which the queue has no room, or drops the oldest queued ones.
 void RetryEngine::make_room(std::vector<UnsettledAdd>& adds) {
     const std::size_t most = settings_->queue.max_items;
     std::size_t free = most - std::min(most, waiting_count());
@@ -293,7 +293,7 @@ void RetryEngine::make_room(std::vector<UnsettledAdd>& adds) {
     if (free < adds.size()) adds.resize(free);
 }
 
-// What is still to be sent for the first time to keys that will have adds in the queue.
+// Appends to `adds` the direct adds of the same keys, which must follow them into the queue.
 void RetryEngine::pull_direct(Lane& lane, std::vector<UnsettledAdd>& adds) {
     std::unordered_set<std::string_view, KeyedHash, std::equal_to<>> keys;
     for (const UnsettledAdd& add : adds) keys.insert(add.key);
@@ -314,13 +314,13 @@ void RetryEngine::pull_direct(Lane& lane, std::vector<UnsettledAdd>& adds) {
               [](const UnsettledAdd& a, const UnsettledAdd& b) { return a.sequence < b.sequence; });
 }
 
-// Puts adds of this process into the queue and answers those that somebody waits for; a key never
-// has adds both there and in direct. In front: they were under way, so their numbers are lower
-// than those of other adds to their keys.
+// Puts adds of this process into the queue and answers their waiting callers. A key never has adds
+// both in the queue and in `direct`. `in_front`: the adds were under way, so their numbers are
+// lower than those of other adds to their keys.
 void RetryEngine::enqueue(Lane& lane, std::vector<UnsettledAdd> adds, bool in_front) {
     if (adds.empty()) return;
     pull_direct(lane, adds);
-    std::vector<UnsettledAdd> back;  // They wait already.
+    std::vector<UnsettledAdd> back;  // Adds that are queued already.
     for (UnsettledAdd& add : adds) {
         if (add.waits) back.push_back(std::move(add));
     }
@@ -333,7 +333,7 @@ void RetryEngine::enqueue(Lane& lane, std::vector<UnsettledAdd> adds, bool in_fr
                         std::make_move_iterator(adds.begin()), std::make_move_iterator(adds.end()));
 }
 
-// Writes them to the journal and answers. Those that it refuses are gone afterwards.
+// Writes adds to the journal and answers their callers. Removes the adds that it refuses.
 void RetryEngine::accept(Lane& lane, std::vector<UnsettledAdd>& adds) {
     make_room(adds);
     if (adds.empty()) return;
@@ -369,7 +369,7 @@ void RetryEngine::accept(Lane& lane, std::vector<UnsettledAdd>& adds) {
     }
 }
 
-// Callers whose deadline has passed, and adds that have waited for too long.
+// Expires queued adds older than their max_age, and queues adds whose deadline has passed.
 void RetryEngine::look_at_deadlines() {
     const SteadyTime now = steady_now();
     for (auto& [node, lane] : lanes_) {
@@ -416,7 +416,7 @@ void RetryEngine::look_at_deadlines(Lane& lane, SteadyTime now) {
             add.waits = true;
             add.accepted = now;
         }
-        // Those behind them go into the queue as well.
+        // Adds behind these go into the queue as well.
         pull_direct(lane, copies);
         for (UnsettledAdd& copy : copies) {
             if (!taken.contains(copy.sequence)) late.push_back(std::move(copy));

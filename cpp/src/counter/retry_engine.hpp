@@ -1,18 +1,19 @@
-// What a RetryingCounter is in one process: the adds under way and those that wait, and the thread
-// that sends them.
+// The engine of a RetryingCounter in one process: the adds under way, the queued adds, and the
+// thread that sends both.
 //
 //   push() --> incoming --> direct --(one script call at a time)--> the caller gets a value
 //                  |           '-- Redis does not answer --.
-//                  '-- it is away, or the key waits --> waiting: journal, the caller gets Queued
-//                                                          '--(when it answers)--> counted once
+//                  '-- it is away, or the key has adds in waiting --> waiting
+//   waiting: in the journal, the caller gets Queued --(when Redis answers)--> counted once
 //
-// One script call of the thread is under way at a time, and a call that failed is sent again before
-// others of its keys, so the adds of a key arrive in the order of their numbers whatever is cut or
-// comes late. On a cluster each primary has a lane of its own: adds, script calls of one slot each, a
-// clock, and whether it is away. When a slot moves, its adds go to the lane of the new owner, those of a
-// key after the call that has the key. A caller that waits sends its add itself when the thread has nothing to do and no
-// other caller is sending one to the key: a hop to the thread and back costs more than the call. If
-// that fails, the thread takes the add over; until then it sends nothing to the key.
+// - The thread has one script call under way at a time. A failed call is sent again before other
+//   adds to its keys, so the adds of a key arrive in the order of their numbers in any case.
+// - On a cluster each primary has a lane: its adds, script calls of one slot each, a clock, and
+//   whether the primary is away. When a slot moves, its adds go to the lane of the new owner; adds
+//   of a key with a call under way follow when that call has ended.
+// - A blocking caller sends its add itself if the thread is idle and no other caller is sending to
+//   the key, because a hop to the thread and back costs more than the call. If that call fails, the
+//   thread takes the add over; until then it sends nothing to the key.
 #pragma once
 
 #include <condition_variable>
@@ -44,15 +45,15 @@ struct RetrySettings {
     RetryQueue queue;
 };
 
-/// A value, or that the add waits; of an add with a period also that the server's clock is
-/// elsewhere, and nothing was done.
+/// The value, or Queued, or, for an add with a period that the server's clock is not in, a
+/// PeriodAnswer; then nothing was done.
 using AddAnswer = std::variant<std::int64_t, Queued, PeriodAnswer>;
 
 /// An add as its caller hands it in.
 struct NewAdd {
     std::string key;
     std::int64_t n{0};
-    std::shared_ptr<const PeriodWindow> period{};  ///< Null: the key is no period's.
+    std::shared_ptr<const PeriodWindow> period{};  ///< Null: a key without a period.
     Deadline deadline;
     Completion<AddAnswer> done;
     const redis::Cancelled* cancelled{nullptr};
@@ -68,9 +69,8 @@ struct UnsettledAdd {
     std::int64_t ttl_ms{0};
     Duration max_age{0};
     SteadyTime accepted{};
-    std::int64_t server_ms{0};  ///< Accepted, by Redis' clock; 0: `accepted` tells.
-    /// From when its max_age runs by Redis' clock: not before it is first sent, and fixed from then
-    /// on.
+    std::int64_t server_ms{0};  ///< The time of `accepted` by Redis' clock, or 0.
+    /// The start of its max_age by Redis' clock: not before its first sending, and then fixed.
     std::int64_t since_ms{0};
     SteadyTime deadline{};
     Completion<AddAnswer> done{};  ///< Empty once the caller has an answer.
@@ -81,29 +81,29 @@ struct UnsettledAdd {
 
 class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
   public:
-    /// With the journal, if the queue has a path; the thread runs if something waits in it.
+    /// Opens the journal if the queue has a path. Starts the thread if the journal has adds.
     static Result<std::shared_ptr<RetryEngine>> open(std::shared_ptr<const RetrySettings> settings);
-    /// `journal`: null without one. `found`: what waits in it.
+    /// `journal`: may be null. `found`: the unsettled adds of the journal.
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);
 
     /// Calls `done` by the deadline. It may send the add itself and wait for the answer.
     void add_waiting(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done);
     void add_waiting(NewAdd add);
-    /// Calls `done` in a thread of the queue's, by the deadline, or before it returns if the add is
+    /// Calls `done` by the deadline in the engine's thread, or before it returns if the add is
     /// refused at once.
     void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
               const redis::Cancelled* cancelled);
     void push(NewAdd add);
     /// The server's time; this machine's, if the server's is not known yet.
     Instant store_time() const;
-    /// Starts the thread, if it does not run; a capacity error if the system starts none.
+    /// Starts the thread unless it runs. A capacity error if the system refuses one.
     Result<void> start();
     RetryStats stats() const;
-    /// Waits for the queue to be empty, then as stop().
+    /// Waits until the queue is empty, then does as stop().
     std::size_t drain(Deadline deadline);
-    /// Ends the thread and lets go of the journal; waits for that for at most two seconds. Returns
-    /// how many adds wait.
+    /// Ends the thread and closes the journal; waits at most 2 s for that. Returns the number of
+    /// queued adds.
     std::size_t stop();
 
   private:
@@ -114,30 +114,30 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     using Adds = std::deque<UnsettledAdd>;
     using Keys = std::unordered_set<std::string, KeyedHash, std::equal_to<>>;
 
-    /// Redis' clock as it was last asked for.
+    /// The last reading of Redis' clock.
     struct ServerClock {
         SteadyTime asked{};
         std::int64_t unix_ms{0};
         std::int64_t half_trip_ms{0};
         SteadyTime good_until{SteadyTime::min()};
 
-        /// Its time at a moment of ours, as early as it may be: an add that came between two lives
-        /// of its key belongs to the earlier one.
+        /// The earliest server time that a local time can be: an add between two lives of its key
+        /// belongs to the earlier one.
         std::int64_t at(SteadyTime time) const;
         /// A max_age does not need as fresh a reading as a window.
         bool serves(Mode mode) const;
     };
-    /// What the thread has of one server: of the only one, or of a primary of a cluster.
+    /// The thread's state of one server: the only one, or a primary of a cluster.
     struct Lane {
         std::uint16_t node;
         Adds direct{};   ///< To be sent for the first time.
-        Adds waiting{};  ///< The queue, but for those in flights.
-        Adds held{};     ///< Of the queue: Redis answers, and refuses them for now.
+        Adds waiting{};  ///< The queued adds that no flight has.
+        Adds held{};     ///< Queued adds that Redis refuses for now.
         Keys held_keys{};
-        /// Sent together: one, or on a cluster one for each slot.
+        /// The script calls sent together: one, or on a cluster one for each slot.
         std::vector<std::shared_ptr<Flight>> flights{};
-        std::size_t singly{0};  ///< Adds sent alone, because one of them was refused for its key.
-        bool blocked{false};    ///< All that could be sent is for busy keys.
+        std::size_t singly{0};  ///< Adds to send alone: one was refused for its key.
+        bool blocked{false};    ///< All adds that could be sent are for busy keys.
         bool away{false};
         bool direct_next{false};
         Duration backoff{0};
@@ -196,8 +196,8 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     static std::size_t waiting_count(const Lane& lane);
     JournaledAdd to_journaled(const Lane& lane, const UnsettledAdd& add) const;
     void distrust_clock(const Lane& lane);
-    /// What the script does for it. A journal may have adds of another counter, with another ttl or
-    /// with periods: theirs is what was promised.
+    /// The mode of the script for an add. A journal may have adds of a counter with another ttl or
+    /// with periods; each add keeps the ttl or period with which it was accepted.
     Mode mode_of(const UnsettledAdd& add) const {
         if (add.period) return Mode::period;
         return ttl_ms_ > 0 || add.ttl_ms > 0 ? Mode::ttl : Mode::plain;
@@ -213,29 +213,29 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     // Guarded by the mutex.
     std::vector<UnsettledAdd> incoming_;
     std::uint64_t next_sequence_{1};
-    std::int64_t last_since_ms_{0};  // No later number of a key is forgotten before an earlier one.
+    std::int64_t last_since_ms_{0};  // Never falls, so numbers of a key expire in order.
     RetryStats stats_;
     std::optional<SteadyTime> oldest_;
-    std::size_t under_way_{0};  // Pushed and not answered.
+    std::size_t under_way_{0};  // Adds pushed and not answered.
     bool running_{false};
     bool stop_{false};
     bool closed_{false};
     std::thread::id thread_;
-    Keys here_;  // To which a caller is sending an add itself.
+    Keys here_;  // Keys to which a caller is sending an add itself.
     std::vector<Returned> returned_;
-    std::set<std::uint16_t> answered_;  // Have answered a caller since the thread last looked.
+    std::set<std::uint16_t> answered_;  // Nodes that answered callers since the last look.
     std::map<std::uint16_t, ServerClock> clocks_;  // Only the thread writes them.
 
     // Of the thread alone.
     std::unique_ptr<RetryJournal> journal_;
     std::map<std::uint16_t, Lane> lanes_;  // By the number of the node.
-    std::vector<std::uint16_t> owners_;    // Of slots, when the thread last looked.
-    std::uint64_t seen_{0};                // The version of the map then.
+    std::vector<std::uint16_t> owners_;    // Owners of the slots when the thread last looked.
+    std::uint64_t seen_{0};                // The version of the slot map then.
     bool follow_again_{true};
     std::unordered_map<std::string, std::uint16_t, KeyedHash, std::equal_to<>>
-        staying_;  // Keys in flights, whose slot has moved.
+        staying_;  // Keys in flights whose slot has moved, with their node.
     std::unordered_map<std::string, std::size_t, KeyedHash, std::equal_to<>> waiting_keys_;
-    Keys misplaced_;  // Of the queue: a node of a cluster refuses them, and says why.
+    Keys misplaced_;  // Queued keys that a node of a cluster refuses.
     std::optional<Error> misplaced_why_;
     Keys busy_;  // here_, when the thread last looked; nothing is sent to these.
     std::vector<AddId> forgotten_;

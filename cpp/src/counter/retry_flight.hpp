@@ -1,4 +1,4 @@
-// What the files of RetryEngine have in common.
+// Declarations that the files of RetryEngine share.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ inline Error unknown(const std::string& key, const std::string& why) {
         .about(&ErrorFacts::key, key);
 }
 
-// How much longer than its add may be counted a number is remembered, as in the script: for what a
-// reading of the server's clock may be off.
+// The script remembers a number this much longer than its add can be counted, to cover errors in
+// readings of the server's clock.
 inline constexpr Duration kSlack = std::chrono::minutes{10};
 
 inline std::string hex(std::uint64_t number) {
@@ -33,18 +33,18 @@ inline std::string hex(std::uint64_t number) {
     return text;
 }
 
-// Redis was not reached or said nothing, or the client has no room: it will be tried again.
+// Redis was not reached or did not answer, or the client has no room: the call is tried again.
 inline bool passes(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
            code == ErrorCode::outcome_unknown || code == ErrorCode::capacity;
 }
 
-// The refusal of one add that will be sent again. A server that is full has answered.
+// An add with this refusal is sent again. OOM is the answer of a full server and is returned.
 inline bool passes_for(const Error& error) {
     return passes(error.code) && error.server_code != "OOM";
 }
 
-// What the script says of an add to a period that it did not make, because of the server's clock.
+// The script's word for an add to a period that it refused because of the server's clock.
 inline std::optional<PeriodAnswer> refused_period(std::string_view word) {
     using Kind = PeriodAnswer::Kind;
     constexpr std::string_view kElsewhere{"elsewhere "};
@@ -75,7 +75,7 @@ struct RetryEngine::Flight {
     std::atomic<bool> finished{false};
 };
 
-// What one script call says of its adds.
+// The keys and arguments of one script call.
 struct RetryEngine::Call {
     Mode mode;
     std::vector<std::string> keys{};
@@ -83,7 +83,7 @@ struct RetryEngine::Call {
 
     std::size_t keys_each() const { return mode == Mode::ttl ? 3 : 2; }
 
-    // `accepted` as the script has it.
+    // `accepted`: the argument of that name in the script.
     void put(const UnsettledAdd& add, std::int64_t ttl_ms, std::string accepted) {
         keys.push_back(add.key);
         keys.push_back(key_beside(add.key, "retry." + retry::hex(add.writer)).value());
@@ -97,7 +97,7 @@ struct RetryEngine::Call {
         arguments.push_back((add.waits ? "" : "-") + std::to_string(add.since_ms + known.count()));
     }
 
-    // What the script needs to know of when the key ends.
+    // The script's argument for the end of the key.
     std::string life(const UnsettledAdd& add, std::int64_t ttl_ms) const {
         if (mode == Mode::plain) return "";
         if (mode == Mode::ttl) return std::to_string(add.ttl_ms > 0 ? add.ttl_ms : ttl_ms);
@@ -108,7 +108,7 @@ struct RetryEngine::Call {
                unix_time(add.period->gone);
     }
 
-    // Of an add under way: with a ttl it is accepted until its caller's deadline.
+    // `accepted` of an add under way. With a ttl the script accepts it until its caller's deadline.
     std::string under_way(const UnsettledAdd& add, const ServerClock& clock) const {
         if (mode == Mode::plain) return "";
         if (mode == Mode::period) return add.period->present ? "present" : "at";

@@ -1,4 +1,4 @@
-// The lanes of a RetryEngine: which server an add goes to, and what becomes of adds whose slot has moved.
+// The lanes of a RetryEngine: they choose the server of an add and move adds whose slot has moved.
 #include <algorithm>
 #include <utility>
 
@@ -49,8 +49,8 @@ RetryEngine::Lane& RetryEngine::lane_of(const std::string& key) {
     return lanes_.try_emplace(node, Lane{.node = node}).first->second;
 }
 
-// What is not under way goes to the lanes of the slots' owners. Of a key that is under way all adds
-// stay behind that call, so that none overtakes it.
+// Moves adds to the lanes of their slots' owners. If a call with a key is under way, all adds of
+// the key stay in its lane, so that none overtakes the call.
 void RetryEngine::follow_slots() {
     if (nodes_ == nullptr) return;
     const std::uint64_t version = nodes_->version();
@@ -73,7 +73,7 @@ void RetryEngine::follow_slots() {
     }
     for (auto& each : lanes_) {
         Lane& lane = each.second;
-        // Those of a key that are held come before those that wait.
+        // A key's held adds come before its waiting ones.
         for (Adds Lane::*const queue : {&Lane::held, &Lane::waiting, &Lane::direct}) {
             Adds all;
             all.swap(lane.*queue);
@@ -93,7 +93,7 @@ void RetryEngine::follow_slots() {
         return is_empty(each.second) && !owners.contains(each.first);
     });
     for (auto& each : lanes_) {
-        // Nothing of it waits any more: the next add finds out.
+        // The lane has no adds, so the next add tests the server.
         if (is_empty(each.second)) each.second.away = false;
     }
 }

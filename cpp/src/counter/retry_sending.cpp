@@ -1,4 +1,4 @@
-// What a RetryEngine sends, and what it makes of the answers.
+// The script calls of a RetryEngine, and the handling of their answers.
 #include <algorithm>
 #include <hotcount/detail/base/codec.hpp>
 #include <utility>
@@ -24,17 +24,18 @@ using retry::refused_period;
 using retry::steady_now;
 using retry::unknown;
 
-// Keys of one script call: the server does nothing else while it runs.
+// The most keys of one script call, because the server does nothing else while the script runs.
 constexpr std::size_t kMostKeys = 256;
-// The server's clock is asked for again after this long.
+// A reading of the server's clock is used for this long.
 constexpr Duration kClockKeeps = std::chrono::seconds{5};
-// For a max_age alone, so much longer.
+// For a max_age alone it is used this much longer.
 constexpr Duration kClockKeepsForAges = std::chrono::minutes{1};
-// How long Redis' refusal of a key is believed; and that of a node of a cluster, which stays one.
+// The pause before a refused key is tried again. The second one is for a config error (a wrong
+// node or database), which rarely passes.
 constexpr Duration kHeldFor = std::chrono::milliseconds{100};
 constexpr Duration kMisplacedFor = std::chrono::seconds{1};
 
-// The key holds no counter, or the sum is too large: to try again would not help.
+// The key holds no counter, or the sum leaves 64 bits: a retry would fail too.
 bool stays(const Error& error) {
     return error.code == ErrorCode::wrong_type || error.code == ErrorCode::overflow;
 }
@@ -58,7 +59,7 @@ const redis::Script& RetryEngine::script() {
     return kScript;
 }
 
-// -- what is sent ---------------------------------------------------------------------------------
+// -- sending --------------------------------------------------------------------------------------
 
 void RetryEngine::launch(Lane& lane) {
     if (store_closed_) {
@@ -71,7 +72,7 @@ void RetryEngine::launch(Lane& lane) {
     lane.blocked = false;
     const bool may_replay = !lane.waiting.empty() && steady_now() >= lane.retry_at;
     if (!may_replay && lane.direct.empty()) return;
-    // In turns, so that a long queue holds up nobody.
+    // Queued and direct adds take turns, so that a long queue does not delay new adds.
     const bool replay = may_replay && (lane.direct.empty() || !lane.direct_next);
     lane.direct_next = replay;
     const UnsettledAdd& first = (replay ? lane.waiting : lane.direct).front();
@@ -94,7 +95,7 @@ void RetryEngine::start(Lane& lane, std::shared_ptr<Flight> flight, Request requ
         });
 }
 
-// On a cluster the key says which node's time it is.
+// On a cluster the key selects the node.
 void RetryEngine::ask_for_time(Lane& lane, const std::string& key) {
     static const redis::Script kScript{lua::counter::kTimeLua};
     auto flight = std::make_shared<Flight>();
@@ -131,9 +132,9 @@ void RetryEngine::send(Lane& lane, Adds& from, bool replay) {
         Call call;
         std::shared_ptr<Flight> flight;
     };
-    std::map<std::uint16_t, Part> parts;  // By slot, if it is a cluster.
+    std::map<std::uint16_t, Part> parts;  // By slot on a cluster.
     std::size_t count = 0;
-    // One caller's long timeout does not hold up the others: the store's is the most.
+    // A call's deadline is at most the store's timeout, so a caller's long one delays no others.
     const SteadyTime most_time = settings_->client->deadline({}).time();
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
     std::vector<UnsettledAdd> busy;
@@ -187,7 +188,7 @@ void RetryEngine::send(Lane& lane, Adds& from, bool replay) {
     }
 }
 
-// -- what comes back ------------------------------------------------------------------------------
+// -- answers --------------------------------------------------------------------------------------
 
 void RetryEngine::land(Lane& lane) {
     while (true) {
@@ -197,7 +198,7 @@ void RetryEngine::land(Lane& lane) {
         if (landed == lane.flights.end()) return;
         const auto flight = std::move(*landed);
         lane.flights.erase(landed);
-        // What waited behind it may belong to another lane by now.
+        // The adds that stayed behind this flight may belong to another lane by now.
         if (!staying_.empty() || flight->clock) follow_again_ = true;
         land(lane, *flight);
     }
@@ -282,7 +283,7 @@ void RetryEngine::settle_replies(Lane& lane, Flight& flight, const ReplyArray& r
             answer(add, unknown(add.key, "the script got a strange reply"));
         }
     }
-    // Not sent yet, as far as they are known; those that wait already stay in the queue.
+    // Adds in `again` count as not sent: queued ones stay in the queue, direct ones are sent again.
     std::vector<UnsettledAdd> queue;
     for (UnsettledAdd& add : again) {
         if (add.waits) {
@@ -298,7 +299,7 @@ void RetryEngine::settle_replies(Lane& lane, Flight& flight, const ReplyArray& r
     enqueue(lane, std::move(queue), true);
 }
 
-// Nothing was done. Its caller decides, if nobody told him that it waits.
+// The script did nothing. The caller gets the refusal, unless it was told Queued before.
 void RetryEngine::settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
                                  std::vector<UnsettledAdd>& again) {
     using Kind = PeriodAnswer::Kind;
@@ -320,7 +321,7 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
     if (flight.replay) {
         if (by_cluster && !of_a_key) take_for_misplaced(flight, why);
         if (!passes(why.code) && !of_a_key) {
-            if (flight.adds.size() == 1) {  // Its key alone, perhaps: others go on.
+            if (flight.adds.size() == 1) {  // Perhaps only its key: other adds go on.
                 lane.held_until = steady_now() + (by_cluster ? kMisplacedFor : kHeldFor);
                 lane.held_keys.insert(flight.adds.front().key);
                 lane.held.push_back(std::move(flight.adds.front()));
@@ -349,7 +350,7 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
         enqueue(lane, std::move(queue), true);
     }
     if (passes(why.code) || flight.clock) {
-        // Nobody waits for a server that is away; without the clock nothing can be sent.
+        // Direct adds do not wait for a server that is away, nor for a clock that is unknown.
         std::vector<UnsettledAdd> rest(std::make_move_iterator(lane.direct.begin()),
                                        std::make_move_iterator(lane.direct.end()));
         lane.direct.clear();
@@ -361,8 +362,8 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
 }
 
 // A node of a cluster, or a server without the URL's database, may never serve these keys. So an
-// add that is too old expires, although nobody can say whether another server has counted it; and
-// no further add is accepted behind those that wait.
+// add older than its max_age expires, although another server may have counted it, and no further
+// add to these keys is accepted.
 void RetryEngine::take_for_misplaced(Flight& flight, const Error& why) {
     misplaced_why_ = why;
     const SteadyTime now = steady_now();
