@@ -12,7 +12,7 @@ struct Backoff {
     Duration first;  ///< The bound after the first failure; it doubles with each further one.
     Duration most;   ///< The largest bound.
 
-    /// The pause after so many failures in a row; 0 after none.
+    /// The pause after `failures` failures in a row; 0 after 0.
     Duration draw(unsigned failures) const {
         if (failures == 0) return Duration{0};
         const Duration bound = std::min(first * (1 << std::min(failures - 1, 20U)), most);

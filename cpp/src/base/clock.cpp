@@ -43,7 +43,7 @@ Deadline Deadline::after(Duration duration) {
 bool Deadline::passed() const { return remaining() == Duration{0}; }
 
 Duration Deadline::remaining() const {
-    // What has no deadline, such as a COMMIT, is not interrupted either.
+    // A call without a deadline, such as a COMMIT, is not interrupted either.
     if (interrupted() && time_ != SteadyTime::max()) return Duration{0};
     return std::max(Duration{0}, time_ - std::chrono::steady_clock::now());
 }

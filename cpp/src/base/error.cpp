@@ -49,7 +49,7 @@ MaybeError::MaybeError(Error&& error) : shared_(new Shared{std::move(error)}) {}
 
 const Error& MaybeError::operator*() const { return shared_->error; }
 
-// With no other owner nobody can become one meanwhile: whoever copies has a copy.
+// A sole owner stays the sole one, because only an owner can make a copy.
 Error MaybeError::take() && {
     if (shared_->owners.load(std::memory_order_acquire) == 1) return std::move(shared_->error);
     return shared_->error;

@@ -9,7 +9,7 @@ namespace hotcount {
 namespace {
 
 constexpr std::size_t kMostSecrets = 1000;
-// In bytes. Shorter secrets are hidden only if they stand as words.
+// In bytes. A shorter secret is hidden only where it is a whole word.
 constexpr std::size_t kHiddenAnywhere = 4;
 
 // A fork waits for the mutex, so that a child does not start with one that another thread held.

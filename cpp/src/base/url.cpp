@@ -10,7 +10,7 @@
 namespace hotcount {
 namespace {
 
-// A URL with more is a mistake: nobody runs as many Sentinels, and a cluster's nodes name each other.
+// A URL with more hosts is a mistake: Sentinels are few, and a cluster's nodes name each other.
 constexpr std::size_t kMostHosts = 64;
 
 Error bad_url(const std::string& what) { return make_error(ErrorCode::config, "URL: " + what); }

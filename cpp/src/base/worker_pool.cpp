@@ -24,8 +24,8 @@ namespace {
 thread_local int completion_depth = 0;
 thread_local std::vector<std::function<void()>> after_them;
 
-// Blocks all signals while a thread is started, which inherits the mask. The destructor restores the
-// mask, also when std::thread throws.
+// Blocks all signals while a thread is started, because the thread inherits the mask. The
+// destructor restores the mask, also when std::thread throws.
 class SignalsBlocked {
   public:
     SignalsBlocked() {
@@ -277,7 +277,7 @@ void WaitingCalls::add(Call call) {
     };
     const auto begun = begin();
     if (!begun) return call.refuse(begun.error());
-    // Without the mutex, which the woken thread takes at once.
+    // Called without the mutex, because the woken thread takes it at once.
     if (*begun) {
         state.pool.run(
             [held = state_, call = std::move(call)]() mutable { held->work_off(std::move(call)); });

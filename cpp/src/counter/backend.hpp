@@ -34,7 +34,7 @@ struct PeriodAnswer {
     Instant store_time;
 };
 
-/// The connection and the bounds of a call. Memory needs none.
+/// The connection and the bounds of a call. In memory all are unused.
 struct Route {
     redis::Channel* channel;
     Deadline deadline;
@@ -52,8 +52,8 @@ class CounterBackend {
     /// For a blocking call: `done` is called before the backend's method returns.
     virtual Route waiting(Timeout timeout) = 0;
 
-    /// add() for a caller that waits; `key` lacks the prefixes, and is checked. In memory the composed
-    /// key and the completion would cost as much as the add.
+    /// add() for a blocking caller. `key` is checked, and lacks the prefixes: in memory, composing
+    /// the key and a completion would cost as much as the add.
     virtual Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout timeout) {
         return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
             add(full_key(store_prefix(), options_.prefix, key), n, waiting(timeout),
@@ -78,12 +78,12 @@ class CounterBackend {
 
     // -- periods ----------------------------------------------------------------
 
-    /// Adds n to a period's number, or reads it without n, and checks the store's time, in one atomic
-    /// step. The number expires at PeriodWindow::gone or later.
+    /// Checks the store's time and adds n to a period's number, or reads it if n is null, in one
+    /// atomic step. The number expires at PeriodWindow::gone or later.
     virtual void in_period(const std::string& key, std::optional<std::int64_t> n,
                            const PeriodWindow& window, const Route& route,
                            Completion<PeriodAnswer> done) = 0;
-    /// The same for many keys of one period, with an amount for each; without amounts it reads them.
+    /// in_period() for many keys of one period, with one amount per key; without amounts it reads.
     virtual void in_period_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                                 const PeriodWindow& window, const Route& route,
                                 Completion<BatchResult<PeriodAnswer>> done) = 0;
@@ -118,10 +118,10 @@ struct IncrBatch {
     std::vector<std::int64_t> amounts;
 };
 
-/// Sends the batch; `done` gets the value after each add, in order for each key. The adds are sent in
-/// portions of 1,000, one after the other, so that other calls are sent in between. In a portion, the
-/// adds of one key are one command. If a portion fails, its elements get its error, and the next
-/// portion is still sent.
+/// Sends the batch; `done` gets the value after each add, in order for each key. The adds are sent
+/// in portions of 1,000, one after the other, so that other calls are sent in between. In a
+/// portion, the adds of one key are one command. If a portion fails, its elements get its error,
+/// and the next portion is still sent.
 void submit_incr_batch(redis::Channel& channel, IncrBatch batch, Deadline deadline,
                        Completion<BatchResult<std::int64_t>> done,
                        const redis::Cancelled* cancelled = nullptr);

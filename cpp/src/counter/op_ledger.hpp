@@ -16,16 +16,16 @@
 
 namespace hotcount::memory {
 
-/// Visits a std::unordered_map a few entries at a time and erases some, so that no call visits all of
-/// them. An entry that stays in the map is visited once in each round. Not thread-safe: the map's lock
-/// guards it too.
+/// Visits a std::unordered_map a few entries at a time and erases some, so that no call visits all
+/// of them. An entry that stays in the map is visited once in each round. Not thread-safe: the
+/// map's lock guards it too.
 template <class Map>
 class IncrementalSweep {
   public:
     using Iterator = typename Map::iterator;
 
-    /// Visits at most `most` entries and erases those for which visit(entry) returns true. Returns
-    /// the number visited: fewer than `most` when the round ended. The next call then begins a new
+    /// Visits at most `most` entries and erases an entry if visit(entry) returns true. Returns the
+    /// number visited; fewer than `most` if the round ended. The next call then begins a new
     /// round.
     template <class Visit>
     std::size_t walk(Map& map, std::size_t most, Visit&& visit) {

@@ -21,7 +21,7 @@ class Utc final : public TimeZone {
     seconds offset(Instant) const override { return seconds{0}; }
 };
 
-// Of a day, week or month: what the clock reads at the beginning of the one that `local` is in.
+// The local time at which the day, week or month of `local` begins.
 local_seconds civil_floor(Period period, local_seconds local) {
     const local_days day = floor<days>(local);
     if (period == Period::week) {

@@ -137,7 +137,7 @@ void PeriodCounter::start_get(std::string_view key, std::optional<Instant> at, c
 // A batch on its way. An element is left until it has a value or an error.
 struct PeriodCounter::Many {
     std::vector<std::string> keys;
-    std::optional<std::vector<std::int64_t>> amounts;  // None to read.
+    std::optional<std::vector<std::int64_t>> amounts;  // Null: only read.
     bool present;
     std::vector<std::size_t> left;
     BatchResult<std::int64_t> result;
@@ -163,7 +163,7 @@ void PeriodCounter::start_many(std::span<const std::string_view> keys,
     ask_many(many, at ? *at : backend_->guess_time(), route, deadline);
 }
 
-// As ask_present: what the store meets in another period is asked for again.
+// As ask_present(): elements for which the store's time is in another period are asked again.
 void PeriodCounter::ask_many(const std::shared_ptr<Many>& many, Instant at, const Route& route,
                              Deadline deadline) {
     if (!Calendar::takes(at)) return many->done(bad_time("the store's time"));
@@ -244,7 +244,8 @@ void PeriodCounter::ask_present(std::string key, std::optional<std::int64_t> n, 
                         });
 }
 
-// What a series is read from: the counter's periods in order, `parts` of them for each of its own.
+// The reads of a series: the counter's periods in order, `parts` of them for each period of the
+// series.
 struct PeriodCounter::Reads {
     std::vector<PeriodCount> counts;
     std::vector<std::size_t> parts;

@@ -190,7 +190,7 @@ class RedisBackend final : public CounterBackend {
     void get_many(std::vector<std::string> keys, const Route& route,
                   Completion<BatchResult<std::int64_t>> done) override {
         if (keys.empty()) return done(BatchResult<std::int64_t>{});
-        // The keys, and what is gathered of the portions' replies.
+        // The keys, and the gathered replies of the portions.
         const auto names = std::make_shared<const std::vector<std::string>>(std::move(keys));
         const auto gather = std::make_shared<Gather<std::int64_t>>(names->size(), std::move(done));
         std::vector<std::vector<std::string_view>> commands;
@@ -266,7 +266,7 @@ class RedisBackend final : public CounterBackend {
     using Reply = redis::Reply;
     using Request = redis::Request;
 
-    // What outlives a call must not point back here: a counter may go before its calls end.
+    // A completion must not point to this object: a counter may be destroyed before its calls end.
     std::string server() const { return client_->options().address(); }
 
     // The arguments that the calls of one period have in common.

@@ -119,7 +119,7 @@ std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
     return adds;
 }
 
-// The body of the frame at `at`, or none if there is no whole and good one.
+// The body of the frame at `at`. Null if the frame is incomplete or damaged.
 std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at) {
     if (bytes.size() - at < kFrameHead) return std::nullopt;
     const std::size_t length = get<std::uint32_t>(bytes, at);
@@ -259,7 +259,7 @@ Result<void> RetryJournal::take() {
     return lock(file_, path_);
 }
 
-// Refuses what another counter holds, and names its process.
+// Refuses a file that another counter has locked, and names the process of that counter.
 Result<void> RetryJournal::lock(int file, std::string_view name) {
     if (::flock(file, LOCK_EX | LOCK_NB) == 0) return {};
     if (errno != EWOULDBLOCK) return failed("flock of " + std::string{name}, errno);
@@ -357,7 +357,7 @@ Result<void> RetryJournal::force() {
         unsynced_ = false;
         return {};
     }
-    // What the kernel could not write it may have dropped: only a new file is known to be good.
+    // The kernel may have dropped the pages that it could not write: only a new file is good.
     const int why = errno;
     broken_ = true;
     return failed("fdatasync", why);
@@ -400,7 +400,7 @@ void RetryJournal::sync() {
     if (unsynced_ && !broken_ && file_ >= 0) (void)force();
 }
 
-// A failure here loses no add: what is settled in truth is known to the script.
+// A failure here loses no add: the script recognizes a settled add that is replayed.
 void RetryJournal::settle(std::span<const AddId> ids,
                           const std::function<std::vector<JournaledAdd>()>& live) {
     const std::lock_guard guard(mutex_);
@@ -424,13 +424,13 @@ void RetryJournal::settle(std::span<const AddId> ids,
     }
     if (write_at_end(bytes)) size_ += bytes.size();
     if (size_ < kCompactFrom || live_ > written_ / 2) return;
-    // If it fails, it is tried again when half of those are settled: to write all at each call
-    // would make a long queue take for ever.
+    // If write_new() fails, the next try comes when half of these adds are settled: a try at each
+    // call would cost a long queue time in the square of its length.
     written_ = live_;
     (void)write_new(live());
 }
 
-// Beside it, then over it: a crash leaves the one or the other.
+// Writes a new file beside the old one and renames it: a crash leaves one of the two.
 Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
     const std::string beside = path_ + ".new";
     int fresh = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -243,7 +243,8 @@ Result<std::vector<SlotWriter::Sum>> SlotWriter::sums(
     return sums;
 }
 
-// Looks whether another transaction holds the row before it waits for it: that is what adaptive slots grow by.
+// Tries the row without waiting first. A row that another transaction has locked makes adaptive
+// slots grow, and the add goes to another slot.
 Result<void> SlotWriter::add_where_free(sql::Connection& connection, const Sum& sum) const {
     const std::int64_t slots = spread_->slots();
     std::int64_t slot = sum.slot % slots;
@@ -267,8 +268,8 @@ std::int64_t choose_slot(SlotChoice choice, std::int64_t slots) {
     if (choice == SlotChoice::random) {
         return static_cast<std::int64_t>(thread_random().below(bound));
     }
-    // Threads take places in turn, so that the first `slots` of them share none. A process begins
-    // at a random place: counting from 0, all would write to the same few slots.
+    // Threads get consecutive places, so that the first `slots` threads have a slot each. A process
+    // begins at a random place: from 0, all processes would write to the same few slots.
     static std::atomic<std::uint64_t> next_place{0};
     static ForkLocal<const std::uint64_t> start{
         [] { return std::make_unique<const std::uint64_t>(thread_random().below(1'000'000)); }};

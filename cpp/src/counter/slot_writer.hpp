@@ -25,7 +25,7 @@ class SlotTable {
   public:
     SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect);
 
-    /// Whether the database has one writer at a time, and so no row that another one holds.
+    /// Whether the database has one writer at a time, so that no other transaction locks a row.
     bool one_writer() const { return one_writer_; }
     std::string schema;  ///< Creates table and ledger; idempotent.
 
@@ -45,7 +45,7 @@ class SlotTable {
         std::size_t rows;
         sql::Statement add_or_insert;
     };
-    /// The largest first; empty with one writer: a statement there costs no round trip.
+    /// The largest first. Empty with one writer, where a statement costs no round trip.
     std::vector<Rows> add_rows;
 
   private:
@@ -61,11 +61,11 @@ struct QueuedAdd final : sql::QueuedWrite {
     }
     const std::string key;
     const std::int64_t n;
-    const std::optional<std::int64_t> slot;  // None: the writer chooses.
+    const std::optional<std::int64_t> slot;  // Null: the writer chooses.
     std::optional<std::string> op_id{};
 };
 
-/// How many slots there are now, shared by all that write.
+/// The present number of slots, shared by all writers.
 class Spread {
   public:
     /// `adaptive`: starts at 1 and may grow to `slots`.
@@ -76,7 +76,8 @@ class Spread {
     std::int64_t most() const { return adaptive_ ? std::max(most_, slots()) : slots(); }
     void resize(std::int64_t slots) { slots_.store(slots, std::memory_order_relaxed); }
     bool adaptive() const { return adaptive_; }
-    /// Doubles what was found too few, unless another writer has by now. Never beyond the most.
+    /// Doubles the number of slots, at most to the given one, unless another writer has changed it
+    /// from `found_too_few`.
     void grow(std::int64_t found_too_few);
 
   private:
@@ -97,7 +98,7 @@ class SlotWriter final : public sql::BatchWriter {
 
     Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override;
 
-    /// An add with an op_id is written again, and the ledger counts it once. Of others nothing tells.
+    /// Adds with an op_id can be written again: the ledger counts them once. Others are unknown.
     Result<std::vector<Found>> find_applied(sql::Connection& connection, Batch batch) override;
 
   private:
@@ -105,7 +106,7 @@ class SlotWriter final : public sql::BatchWriter {
         std::string_view key;
         std::int64_t slot;
         std::int64_t n;
-        bool named;  // A caller wants this slot and no other.
+        bool named;  // A caller has chosen this slot.
     };
 
     Result<std::vector<const QueuedAdd*>> not_yet_counted(
@@ -128,7 +129,7 @@ class SlotWriter final : public sql::BatchWriter {
 /// The error for a count that would leave 64 bits.
 Error count_overflow(std::string_view key);
 
-/// Adds to one row, making it if it is not there.
+/// Adds to one row, which it inserts if it is absent.
 Result<void> add_to_slot(sql::Connection& connection, const SlotTable& table, std::string_view key,
                          std::int64_t slot, std::int64_t n);
 

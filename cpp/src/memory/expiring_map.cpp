@@ -22,7 +22,7 @@ bool counts_steadily() { return false; }
 
 }  // namespace
 
-// Before the first look: far from what a processor has counted.
+// The value before the first look is far from every processor's tick count.
 constinit thread_local SeenTime seen_time{std::uint64_t{1} << 63, {}};
 
 SteadyTime look_at_clock(std::uint64_t ticks) {
@@ -37,7 +37,7 @@ SteadyTime look_at_clock(std::uint64_t ticks) {
 namespace hotcount::memory {
 namespace {
 
-// What stands in the header: how far a new key looks for expired entries.
+// The bounds of the sweeps that new keys begin (expiring_map.hpp).
 constexpr std::size_t kUnswept = 32;
 constexpr std::size_t kInsertsPerSweep = 16;
 constexpr std::size_t kSweptAtInsert = 32;
@@ -155,7 +155,7 @@ ExpiringMap::Swept ExpiringMap::sweep(Shard& shard, SteadyTime now, std::size_t 
         note_expiry(shard, entry);
         return false;
     });
-    // All that stayed was met, and what has changed meanwhile was noted.
+    // All remaining entries were visited, and changes in between were noted.
     if (shard.entries.at_start()) shard.next_expiry = shard.round_expiry;
     size_.fetch_sub(result.dropped, std::memory_order_relaxed);
     count_swept(shard, result.dropped);

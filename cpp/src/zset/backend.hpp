@@ -52,7 +52,7 @@ class LiveSetsBackend {
   public:
     struct Element {
         std::string key;
-        std::string companion;  ///< Empty if the key can have none.
+        std::string companion;  ///< Empty if the key can have no companion.
         std::string member;
         double score{0};
         std::optional<std::int64_t> version{};  ///< Never without a companion.

@@ -44,7 +44,7 @@ Result<void> check_version(const LiveSetsBackend& sets, bool versioned) {
                       "needs method 'script'; this is '" + std::string{to_string(method)} + "'");
 }
 
-// The companion is empty for a key that can have none. Only a version cannot do without.
+// The companion is empty for a key that can have no companion; only a version requires one.
 Result<Element> to_element(const LiveSetsBackend& sets, const UpsertItem& item) {
     HOTCOUNT_TRY(check_version(sets, item.version.has_value()));
     HOTCOUNT_TRY_ASSIGN(std::string key, full(sets, item.key));
@@ -119,7 +119,7 @@ struct Names {
 };
 
 Result<void> check_ttl(Duration ttl) {
-    // Redis keeps times in milliseconds: a shorter one would be none at all.
+    // Redis keeps TTLs in milliseconds: a shorter one would be 0.
     if (ttl >= std::chrono::milliseconds{1}) return {};
     return bad_option("ttl", "must be 0.001 seconds or more");
 }
@@ -282,7 +282,7 @@ void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<Swee
                     });
 }
 
-// -- the same for callers who wait ---------------------------------------------------------------
+// -- the calls that block -------------------------------------------------------------------------
 
 Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
                                 std::optional<std::int64_t> version, Timeout timeout) {

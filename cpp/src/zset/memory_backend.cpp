@@ -67,7 +67,7 @@ class MemorySets final : public LiveSetsBackend {
 
     std::shared_ptr<Builds> builds() const override { return make_memory_builds(store_); }
     Deadline deadline(Timeout timeout) const override {
-        // Nobody waits here but for another call of the same build.
+        // A call waits only for another call of the same build.
         return Deadline::after(timeout.value_or(std::chrono::seconds{10}));
     }
     WaitingCalls* waiting_calls() override { return nullptr; }
@@ -96,7 +96,7 @@ class MemorySets final : public LiveSetsBackend {
             .about(&ErrorFacts::key, key);
     }
 
-    // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
+    // The result of an upsert with this gate. A gate below 0 admits every set with a TTL.
     Result<Upsert> state_of(const Entry* entry, const std::string& key, Duration gate) const {
         const bool keeps_empty = options().method == UpsertMethod::script;
         if (entry == nullptr || !(keeps_empty || is_key(entry))) return Upsert::absent;
@@ -204,7 +204,7 @@ class MemorySets final : public LiveSetsBackend {
         }));
         if (state != Upsert::applied) return state;
         return store_->upsert(element.key, [&](Entry& entry, bool fresh) -> Result<Upsert> {
-            // To ZADD a set without members is none.
+            // For ZADD a set without members is an absent key.
             if (!is_key(&entry)) entry.expires_at.reset();
             auto* const set = entry.as<SortedSet>(fresh);
             if (set == nullptr) return wrong_type(element.key);

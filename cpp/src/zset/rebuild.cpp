@@ -161,7 +161,8 @@ class Rebuild::Work {
         return renew_at_;
     }
 
-    // Sends what is gathered while it is `least` or more, and something if `heard` is to be true.
+    // Sends gathered members while there are `least` or more. With `heard`, sends at least one
+    // request, an empty one if need be.
     Result<void> send(const Limit& limit, std::size_t least, bool heard) {
         while (true) {
             if (unsettled_.empty()) {
@@ -223,7 +224,7 @@ class Rebuild::Work {
     const Build build_;
     const std::uint64_t process_;
 
-    mutable std::mutex mutex_;  // Guards what follows up to the empty line; nobody sends with it.
+    mutable std::mutex mutex_;  // Guards the fields up to the empty line. Not held while sending.
     Phase phase_{Phase::made};
     bool busy_{false};
     std::deque<BuildMember> gathered_;
@@ -231,7 +232,7 @@ class Rebuild::Work {
 
     // Of the call that is busy.
     std::vector<BuildMember> unsettled_;  // The chunk that was sent last, until it is answered.
-    std::uint64_t chunks_{0};             // Those that the store has.
+    std::uint64_t chunks_{0};             // Chunks that the store has.
     Signal turns_;
 };
 

@@ -120,7 +120,7 @@ class RedisSets final : public LiveSetsBackend {
               done = std::move(done)](const Result<Reply>& reply) {
                  const auto state = integer(*send.server, reply, key);
                  if (state) return done(static_cast<Upsert>(*state));
-                 // A user who may not touch companions has none.
+                 // Without a version the companion is optional, so a denied one is left out.
                  if (versioned || state.error().code != ErrorCode::permission_denied) {
                      return done(state.error());
                  }

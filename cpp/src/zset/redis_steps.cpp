@@ -18,8 +18,8 @@ namespace {
 using redis::Reply;
 using redis::ReplyArray;
 
-// What a sweep that is given no timeout may take, in the store's timeouts: at 1 s, 50,000 pages of
-// 500 keys at 2 ms each.
+// The time limit of a sweep without a timeout, as a multiple of the store's timeout: with 1 s,
+// 50,000 pages of 500 keys at 2 ms each.
 constexpr int kSweepTimeouts = 100;
 
 bool is_set(const redis::Cancelled* cancelled) { return cancelled != nullptr && *cancelled; }
@@ -42,7 +42,7 @@ RedisSteps::Upserts RedisSteps::upsert(std::span<const Element> elements, std::s
     return results;
 }
 
-// The look and the adds are two steps. What happens to a set between them is the hole.
+// ttl_gate's known race: PTTL and ZADD are two steps, and a set may expire between them.
 RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements, Deadline deadline,
                                               const redis::Cancelled* cancelled) const {
     Commands looks;
@@ -67,7 +67,7 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
             {"ZADD", element.key, scores.emplace_back(to_text(element.score)), element.member});
     }
     if (adds.empty()) return results;
-    // A write of a caller who has gone on must not come after the caller's next one.
+    // A write of a cancelled call must not come after its caller's next write.
     if (is_set(cancelled)) {
         for (const std::size_t i : passed) results[i] = Upsert::failed;
         return results;
@@ -86,7 +86,7 @@ Upsert RedisSteps::state_of(std::int64_t pttl) const {
     return std::chrono::milliseconds{pttl} > gate_ ? Upsert::applied : Upsert::expiring;
 }
 
-// Of these keys, those without a TTL. Views of them.
+// The keys without a TTL, as views of `keys`.
 Result<std::vector<std::string_view>> RedisSteps::without_ttl(std::span<const std::string> keys,
                                                               Timeout timeout) const {
     Commands looks;
@@ -104,7 +104,7 @@ Result<std::vector<std::string_view>> RedisSteps::without_ttl(std::span<const st
 
 // -- sweep ----------------------------------------------------------------------------------------
 
-// A server whose cursor never ends is left too.
+// Bounds a sweep even if the server's cursor never ends.
 Deadline RedisSteps::sweep_deadline(Timeout timeout) const {
     return Deadline::after(timeout.value_or(kSweepTimeouts * client_->options().timeout));
 }
@@ -173,16 +173,17 @@ using redis::ReplyArray;
 using Element = LiveSetsBackend::Element;
 using Upserts = LiveSetsBackend::Upserts;
 
-// What upsert.lua answers for an element whose set is being built, if the build's keys are not
-// named.
+// The answer of upsert.lua for an element whose set is being built, if the call lacks the build's
+// keys.
 constexpr std::int64_t kIsBeingBuilt = 6;
 
-// Which keys beside the set an upsert names, as each makes the script dearer: none if the user may
-// not touch them, else the companion and with a version the marker; while the set is built, all.
+// The keys that an upsert names beside the set. Each costs time in the script. `companion` adds the
+// marker for an element with a version; `companion_build` is for a set that is being built; `none`
+// is for a user whose ACL denies the companion.
 enum class Helpers : std::uint8_t { none, companion, companion_build };
 
-// What upsert.lua is told of elements. Its views hold as long as it and the elements do. One
-// element's words are on the stack.
+// The keys and arguments of upsert.lua. The views are valid as long as this object and the elements
+// are. The words of one element need no heap.
 class UpsertWords {
   public:
     UpsertWords(std::span<const Element* const> elements, Helpers helpers) {
@@ -265,7 +266,7 @@ redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element eleme
                                  : done(redis::of_key(element.key, state.error()));
                 }
                 const Error& error = reply.error();
-                // A user who may not touch companions needs none without a version.
+                // Without a version the companion is optional, so a denied one is left out.
                 if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
                     error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
                     return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
@@ -275,7 +276,7 @@ redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element eleme
             }};
 }
 
-// In a cluster each goes by itself to the node of its key, and those of one key in order.
+// In a cluster each element is a call of its own, in order for each key.
 void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Element> elements,
                      Completion<Upserts> done) {
     struct Open {
@@ -306,7 +307,7 @@ void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Eleme
 
 // -- a list, batch by batch -----------------------------------------------------------------------
 
-// The next batch is sent when the one before is answered, so calls of others pass in between.
+// The next batch is sent when the previous one is answered, so other calls pass in between.
 class UpsertList : public std::enable_shared_from_this<UpsertList> {
   public:
     UpsertList(Sender send, std::vector<Element> elements, std::size_t batch, Limits limits,
@@ -322,7 +323,7 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
         std::reverse(ranges_.begin(), ranges_.end());
     }
 
-    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    /// Sends the next range, and further ranges while answers come before send_() returns.
     void go_on() {
         while (!ranges_.empty()) {
             Range range = std::move(ranges_.back());
@@ -334,15 +335,15 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
                 self->take_in(range, reply);
                 if (self->other_side_done_.exchange(true)) self->go_on();
             });
-            // The answer may come before the request is handed in, or in another thread: whichever
-            // of the two is last goes on.
+            // The answer may come before send_() returns, or in another thread. The later of the
+            // two goes on.
             if (!other_side_done_.exchange(true)) return;
         }
         done_(std::move(results_));
     }
 
   private:
-    // The elements of one call: those from `begin`, or, if some come again, those at `picked`.
+    // The elements of one call: `size` elements from `begin`, or the repeated ones at `picked`.
     struct Range {
         std::size_t begin;
         std::size_t size;
@@ -382,8 +383,8 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
         ranges_.push_back({0, again.size(), Helpers::companion_build, std::move(again)});
     }
 
-    // An ACL that denies one key refuses the whole call, and nothing was run: then each key goes by
-    // itself. A user who may not touch companions needs none without a version.
+    // An ACL that denies one key refuses the whole call before it runs. Then each element is sent
+    // alone; without a version its companion is optional, so a denied one is left out.
     bool denied_for_a_key(const Range& range, const Error& error) {
         if (range.helpers == Helpers::none || error.code != ErrorCode::permission_denied ||
             !redis::concerns_a_key(error)) {

@@ -1,6 +1,6 @@
 // Calls of LiveSets over Redis. RedisSteps makes the calls of several round trips and waits for
-// each: upserts with ttl_gate, and sweep(). upsert_by_script() runs upsert.lua. Before them stand
-// conversions of numbers to arguments and of replies to numbers.
+// each: upserts with ttl_gate, and sweep(). upsert_by_script() runs upsert.lua. Helpers convert
+// numbers to arguments and replies to numbers.
 #pragma once
 
 #include <array>
@@ -83,9 +83,9 @@ class RedisSteps {
 
 // -- upserts by upsert.lua ------------------------------------------------------------------------
 //
-// One upsert, which shares a script call with others that wait, or a list of them in batches.
+// One upsert, which shares a script call with other queued upserts, or a list in batches.
 
-/// The way of a call to the server.
+/// Sends a request of a call with the call's deadline.
 struct Sender {
     redis::Channel& channel;
     Deadline deadline;
@@ -97,7 +97,7 @@ struct Sender {
     }
 };
 
-/// The arguments of upsert.lua for all elements, in ms.
+/// The arguments of upsert.lua that all elements share, in ms.
 struct UpsertLimits {
     std::string gate;
     std::string keep;

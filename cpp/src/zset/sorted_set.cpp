@@ -76,7 +76,7 @@ void SetBuild::add(std::string_view member, double score, std::optional<std::int
     }
     std::optional<double> kept = score;
     if (known && *known > *version) {
-        // The builder's source is behind what the set knew before.
+        // The builder's source is older than the version that the set had before.
         version = known;
         kept = live == nullptr ? std::nullopt : live->score(member);
     }
