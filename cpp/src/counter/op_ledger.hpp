@@ -1,5 +1,5 @@
-// The results of adds by op_id, which a memory store keeps beside a counter's key, so that a retry is
-// counted once. Not thread-safe: the store's lock guards it.
+// The results of adds by op_id, which a memory store keeps beside a counter's key, so that a retry
+// is counted once. Not thread-safe: the store's lock guards it.
 #pragma once
 
 #include <algorithm>

@@ -41,7 +41,7 @@ local_seconds civil_later(Period period, local_seconds reads, std::int64_t perio
     return local_days{date + months{periods}};
 }
 
-// A number in so many digits, with zeros before it.
+// A number with zeros before it, in `digits` digits.
 void append(std::string& text, std::int64_t number, std::size_t digits) {
     const std::string plain = std::to_string(number);
     text.append(digits - std::min(digits, plain.size()), '0');

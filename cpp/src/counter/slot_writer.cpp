@@ -53,7 +53,7 @@ SlotTable::SlotTable(const sql::Statements& sql, bool one_writer)
     }
 }
 
-// Of an add in a transaction of the application's own, which counts in the same rows.
+// For an add in the application's own transaction, which uses the same rows.
 std::map<std::string, std::string> counter_session_statements(
     sql::Dialect dialect, const SlottedCounterOptions& options) {
     const sql::Grammar& g = dialect.grammar();

@@ -62,9 +62,9 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
     return outcome;
 }
 
-/// In microseconds: if a store's clock is set back by at most this much, it stands still for
-/// states. Servers that fail over to each other differ by less, as do the clocks that two calls
-/// read before either has the key's lock.
+/// If a store's clock is set back by at most this time, in microseconds, it stands still for states.
+/// Servers that fail over to each other differ by less, and so do the clocks that two calls read
+/// before either has the key's lock.
 inline constexpr std::int64_t kMostSkew = 100'000;
 
 /// Whether the clock was set back since a state was written: it has a time that far ahead.
@@ -163,7 +163,7 @@ class LimiterBackend {
     virtual void create_table(const AsyncCall&, Completion<void> done) { done({}); }
     virtual void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                         Completion<Outcome> done) = 0;
-    /// The same for a caller that waits.
+    /// decide() for a blocking caller.
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, Timeout timeout) {
         return wait_for<Outcome>([&](Completion<Outcome> done) {
             decide(key, cost, take, waiting(timeout), std::move(done));
@@ -199,7 +199,7 @@ class LimiterBackend {
                         const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
     virtual void reset(const std::string& key, const AsyncCall& call, Completion<void> done) = 0;
 
-    /// Limiters with the same address, which is not null, can take hits together: the store's.
+    /// The store's address. Limiters with equal, non-null addresses can take hits together.
     virtual const void* joins() const { return nullptr; }
     /// Takes all of the hits or none, in one step. Their keys differ, and the joins() of their
     /// backends are equal. A hit that looks on and is refused takes nothing.
@@ -269,7 +269,7 @@ Result<void> check_window_rate(const Rate& rate);
 bool says_more(const Outcome& a, const Outcome& b);
 /// Fills in the decision of a limiter of these rates.
 void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rates, bool shadow);
-/// The same, inlined for the common case: a plainly admitted hit.
+/// fill(), inlined for the common case: a plainly admitted hit.
 inline void fill_soon(Decision& decision, const Outcome& outcome, std::span<const Rate> rates,
                       bool shadow) {
     const bool plain = outcome.allowed && !outcome.untracked && outcome.instead == Reason::allowed;

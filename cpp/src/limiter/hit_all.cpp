@@ -306,8 +306,8 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     std::atomic<std::size_t> left_{0};
     std::atomic<bool> failed_{false};
     const SteadyTime started_{std::chrono::steady_clock::now()};
-    SteadyTime began_{started_};  // Holding, then taking.
-    // Both have the timeout. So long a commit is remembered, too: it may be sent once more.
+    SteadyTime began_{started_};  // The start of the reserves, then of the commits.
+    // The lease covers both timeouts. A commit is remembered as long: it may be sent again.
     const std::chrono::milliseconds hold_{std::chrono::ceil<std::chrono::milliseconds>(
         kHold + 2 * call_.timeout.value_or(Duration{0}))};
     bool taken_{false};

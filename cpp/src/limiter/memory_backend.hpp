@@ -118,7 +118,8 @@ class SteppedInMemory final : public JointInMemory {
                      Timeout timeout, Outcome& outcome) override {
         if (cost > limit_) return JointInMemory::hit(prefix, key, cost, timeout, outcome);
         const auto name = memory::Store::hashed(hash_, key);
-        // Before the lock: it is short then, and a clock that went backwards stands still.
+        // Read before the lock, to hold it for less time. Another call may have a later time then,
+        // by less than kMostSkew.
         const SteadyTime at = store_->recent_now();
         auto done = store_->upsert(name, at, [&](memory::Entry& entry, bool fresh) -> Result<void> {
             if (State* const state = entry.as<State>(fresh)) [[likely]] {

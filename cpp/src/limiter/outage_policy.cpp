@@ -52,7 +52,7 @@ struct OutageAnswers {
         return outcome;
     }
 
-    /// A call that asks the store: the server that has its key, when it began, and what it may take.
+    /// A call that asks the store: its server, its phase and start, and its timeout.
     struct Asking {
         Outage* outage;
         std::uint64_t phase;
@@ -195,7 +195,7 @@ class PolicyBackend final : public WrappedBackend {
 
     void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                    const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
-        // On a cluster, a policy answers the keys of a primary that is away, and the store the others.
+        // On a cluster, a policy answers only the keys of primaries that are away.
         struct Asked {
             std::size_t place;
             std::string key;

@@ -270,7 +270,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
-    // The same once per op_id, which is remembered at `beside`.
+    // run() once per op_id, which is remembered at `beside`.
     void run_once(std::string_view mode, const std::string& key, const Result<std::string>& beside,
                   const Words& own, const OnceOnly& once, const AsyncCall& call,
                   Completion<Outcome> done) {
@@ -301,7 +301,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
-    // Where the rates' numbers stand in shared_.
+    // The index in shared_ of the rates' numbers.
     static constexpr std::ptrdiff_t kNumbers = 3;
     // In the place of an answer of hit_once.lua.
     static constexpr std::int64_t kOld = -2;
@@ -329,7 +329,7 @@ class ScriptBackend final : public RedisLimiterBackend {
     const redis::Script& once_;
     const std::string_view step_name_;
     std::vector<std::string> shared_;
-    // The same for each Take.
+    // shared_, encoded for each Take.
     std::vector<redis::SharedArguments> encoded_;
 };
 

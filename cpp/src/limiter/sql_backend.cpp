@@ -1,11 +1,11 @@
 // Limiters over a SQL database: a row for each key, the law in this process, the server's clock.
 //
-//   hits --> group commit --> one transaction: lock the rows in the order of their keys, read them and
-//                             the clock, decide hit after hit in order, write what changed, commit
+//   hits --> group commit --> one transaction: lock the rows in the order of their keys, read rows
+//                             and clock, decide the hits in order, write changed rows, commit
 //
-// A key that is not there is inserted without a state first, so that only one transaction decides
-// on it. Calls that only look read one row and lock nothing. Rows that have expired are removed by
-// the transactions that insert others: two for one.
+// An absent key is first inserted without a state, so that only one transaction decides on it.
+// Calls that only look read one row and lock nothing. A transaction that inserts a row removes two
+// expired ones.
 //
 // Thread-safe. The calls of one limiter, at whatever rates, share transactions.
 #include <array>
@@ -34,7 +34,7 @@ struct LimitStore {
 
     struct Looked {
         Outcome outcome{};
-        bool moved{false};  // The clock was set back: the row is to be written.
+        bool moved{false};  // The clock was set back, so the row must be written.
     };
 
     // The outcome that a hit would have, from the committed row, without a lock.

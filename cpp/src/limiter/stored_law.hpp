@@ -35,7 +35,7 @@ class StoredKey {
     /// The text that the row must hold; empty if there must be no row.
     virtual std::string text() const = 0;
 
-    /// Whether the row is to be written: after a look, too, where the clock was set back.
+    /// Whether the row must be written. True after a look, too, if the clock was set back.
     bool changed() const { return changed_; }
     /// The time from which the row can be removed, in microseconds since the epoch.
     std::int64_t expires_us() const { return expires_us_; }

@@ -59,7 +59,7 @@ std::string new_identity() {
     return std::to_string(thread_random().next()) + "." + std::to_string(thread_random().next());
 }
 
-// What HGETALL of a key's hash has answered.
+// The cells in the HGETALL reply of a key's hash.
 Result<std::vector<ViewCell>> cells_of(const std::string& key, const Result<Reply>& reply) {
     if (!reply) return of_key(key, reply.error());
     const Error no_cells =
@@ -98,7 +98,7 @@ ViewCells::ViewCells(std::shared_ptr<redis::Client> client, std::string_view pre
     client_->prepare(publish_script());
 }
 
-// The same in every process, for ever: others find the cells by it. (FNV-1a.)
+// FNV-1a. It must never change, because other processes find the cells by it.
 std::size_t ViewCells::shard_of(std::string_view key) {
     std::uint64_t hash = 14695981039346656037U;
     for (const char byte : key) {
@@ -239,7 +239,7 @@ Result<std::vector<std::string>> ViewCells::identities(std::span<const std::size
     const std::string fresh = new_identity();
     std::vector<std::vector<std::string_view>> commands;
     for (const std::string& key : keys) {
-        // Of those who find none, the first one's stands.
+        // Of processes that find no name, the first one's SET stands.
         commands.push_back({"SET", key, fresh, "NX"});
         commands.push_back({"GET", key});
     }

@@ -75,8 +75,8 @@ class ViewCells {
     /// The random names of these shards; missing ones are created.
     Result<std::vector<std::string>> identities(std::span<const std::size_t> shards,
                                                 Deadline deadline) const;
-    /// Rises with each lost connection, and on a cluster when a slot has another owner: a primary in
-    /// another's place may lack what that one has acknowledged.
+    /// Rises with each lost connection, and on a cluster when a slot gets another owner: a promoted
+    /// primary may lack writes that the previous one acknowledged.
     std::uint64_t changes_of_server() const;
     /// A config error if Redis evicts keys with and without a TTL. Success if it refuses to say.
     Result<void> check_eviction(Deadline deadline) const;

@@ -178,7 +178,7 @@ Result<std::int64_t> ViewTables::forgotten(sql::Connection& connection,
     return no_forgotten();
 }
 
-// Of so many cells that one statement takes them. In two, the totals of the first would be locked
+// For as many cells as one statement takes. Two statements would lock the totals of the first
 // before the cells of the second.
 Result<std::vector<bool>> ViewTables::apply_at_once(sql::Connection& connection,
                                                     std::span<const ViewCell> cells) {

@@ -57,15 +57,15 @@ class ViewTables {
     };
     Result<Known> read(sql::Connection& connection, std::string_view key,
                        std::span<const ViewCell> cells);
-    /// The same of several keys, in their order, each with its own cells.
+    /// read() of several keys, in their order, each with its own cells.
     Result<std::vector<Known>> read_many(sql::Connection& connection,
                                          std::span<const std::string> keys,
                                          std::span<const ViewCell> cells);
 
-    /// From now on refuses cells of writers that began before that second and, by the database's
-    /// clock, longer ago than kViewHorizon. Their rows may then be deleted.
+    /// From now on refuses cells of writers that began before the second `before` and, by the
+    /// database's clock, longer ago than kViewHorizon. purge() may then delete their rows.
     Result<void> forget(sql::Connection& connection, std::int64_t before);
-    /// Deletes some of those rows; returns how many.
+    /// Deletes some rows of writers that forget() refuses. Returns their number.
     Result<std::size_t> purge(sql::Connection& connection);
 
   private:
@@ -97,7 +97,7 @@ class ViewTables {
     BulkStatement remove_;
 };
 
-/// Sorts the cells and merges those of one key and writer.
+/// Sorts the cells, and merges cells of the same key and writer.
 void sort_and_merge(std::vector<ViewCell>& cells);
 
 }  // namespace hotcount

@@ -12,11 +12,11 @@
 namespace hotcount {
 namespace {
 
-// Of a round, for one page: a server that stands still keeps nobody waiting longer who stops run().
+// The time limit of one page of a round: it bounds the stop of run() when a server stalls.
 constexpr Duration kPage = std::chrono::seconds{10};
 constexpr std::size_t kCellsPerPage = 1000;
-// Rows of old writers are looked for so often by one worker, and so many transactions delete them
-// in one round: what is left waits for the next round, as the adds of others must not.
+// A worker looks for rows of old writers this often, and deletes them in at most this many
+// transactions a round. Further rows wait for the next round, so that adds do not wait for them.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
 constexpr int kPurgesPerRound = 20;
 
@@ -43,7 +43,7 @@ class ViewWorker final : public SyncWorker {
     }
 
   private:
-    // One that is stopped ends after a page.
+    // A stopped round ends after its page.
     Result<SyncRound> one_round(Timeout timeout, const StopRounds& stop) {
         const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
         const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
@@ -65,7 +65,7 @@ class ViewWorker final : public SyncWorker {
         return round;
     }
 
-    // What a round has come upon.
+    // The state of one round.
     struct Found {
         const StopRounds& stop;
         SyncRound round{};
@@ -83,16 +83,16 @@ class ViewWorker final : public SyncWorker {
         for (std::size_t shard = 0; shard < ViewCells::kShards && !stop(Duration{0}); ++shard) {
             auto done = whole_shard(shard, deadline, found);
             if (done) continue;
-            // Others have another index.
+            // Other shards have their own index, so the round goes on.
             if (done.error().code != ErrorCode::wrong_type) return std::move(done).error();
             found.refused = std::move(done).error();
             found.all = false;
         }
         if (found.refused) return std::move(*found.refused);
         if (stop(Duration{0})) return found.round;
-        // The cursor of a scan does not hold on another node: it may have passed keys over.
+        // A scan's cursor is not valid on another node: the scan may have skipped keys.
         found.all = found.all && (nodes == nullptr || nodes->version() == version);
-        // What is still in Redis must not become too old by what this worker does.
+        // `oldest` keeps the cells that are still in Redis from being refused as too old.
         if (found.all) HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest, stop));
         whole = true;
         return found.round;

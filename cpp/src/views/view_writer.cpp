@@ -11,12 +11,12 @@
 namespace hotcount {
 namespace {
 
-// How often SQL is asked, and of how many cells at a time. It is asked of more while it has most of
-// those that it was asked of.
+// How often SQL is asked which cells it has, and for how many cells at a time. The next page is
+// asked at once while SQL has most cells of the last page.
 constexpr Duration kAskEvery = std::chrono::seconds{1};
 constexpr std::size_t kCellsPerAsk = 1000;
-// A cell that SQL does not have after so long is sent again: Redis may have lost it in a way that
-// nothing else shows, such as DEL.
+// A cell that SQL does not have after this time is sent again: Redis may have lost it in a way that
+// is not noticed otherwise, such as DEL.
 constexpr Duration kSendAgainAfter = std::chrono::seconds{30};
 // Cells of one flush that are copied at a time.
 constexpr std::size_t kCellsPerSend = 10'000;
@@ -34,14 +34,14 @@ bool is_beyond(const CellSum& a, const CellSum& b) { return a.up > b.up || a.dow
 struct ViewWriter::Cell {
     std::string key;
     std::string writer;
-    WallTime since{};  // Of its writer's id.
+    WallTime since{};  // The time of its writer's id.
     CellSum sum{};
     CellSum open{};     // Of adds whose callers have no answer yet.
     CellSum cached{};   // Redis has this much.
     CellSum applied{};  // SQL has this much.
-    // The add that alone has sent the present sum; 0: a flush has, or several.
+    // The only add that has sent the present sum; 0: a flush or several adds have.
     std::uint64_t carrier{0};
-    SteadyTime waits_since{};  // For SQL to have more of it.
+    SteadyTime waits_since{};  // Since when SQL has not caught up with it.
     bool sealed{false};
     bool is_dirty{false};
     bool is_unapplied{false};
@@ -187,8 +187,8 @@ Result<void> ViewWriter::make_room() {
         const CellPointer cell = settled_.front();
         forget_settled(cell);
         if (!cell->done() || cell->open != CellSum{}) continue;
-        // SQL may have been asked of it when it was dropped: then the key has another cell, or
-        // none.
+        // The cell may have been dropped while SQL was asked for it. Then the key has another
+        // cell or no cell.
         const auto found = cells_.find(cell->key);
         if (found == cells_.end() || found->second != cell) continue;
         cells_.erase(found);
@@ -219,7 +219,7 @@ void ViewWriter::mark_unapplied(const CellPointer& cell) {
 void ViewWriter::learn_applied(const CellPointer& cell, const CellSum& sum) {
     const CellSum before = std::exchange(cell->applied, larger(cell->applied, sum));
     if (before != cell->applied) cell->waits_since = steady_now();
-    // A sealed one makes room when SQL is asked of it.
+    // A sealed cell is dropped when SQL is asked for it.
     if (!cell->done() || cell->settled || cell->sealed) return;
     cell->settled = settled_.insert(settled_.end(), cell);
 }
@@ -295,13 +295,13 @@ Result<void> ViewWriter::look_for_losses(Deadline deadline) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
         std::string& known = identities_[shards[i]];
         if (known == names[i] && !broke) continue;
-        // The first time nobody knows what was before.
+        // At the first reading the previous name is unknown.
         surely = surely || !known.empty();
         known = names[i];
         lost_shards[shards[i]] = any = true;
     }
     if (broke) {
-        // What it had in the other shards may be gone too; there is nothing to be sent there now.
+        // Cells in the unused shards may be lost too, but this writer has none to send there.
         for (std::size_t shard = 0; shard < used.size(); ++shard) {
             if (!used[shard]) identities_[shard].clear();
         }
@@ -361,7 +361,7 @@ Result<void> ViewWriter::publish_dirty(Deadline deadline) {
     return {};
 }
 
-// Asks SQL what it has of the cells that have waited the longest; of each at most once.
+// Asks SQL for the cells that have waited the longest; for each at most once.
 Result<void> ViewWriter::ask_applied(Deadline deadline) {
     std::size_t left = 0;
     {
@@ -439,7 +439,7 @@ bool ViewWriter::rests(std::unique_lock<std::mutex>& lock, Duration every) {
     return !changed_.wait_until(lock, next, [this] { return stop_; });
 }
 
-// What fails is tried again in the next turn: the cells stay.
+// After an error the cells stay and are sent again in the next turn.
 void ViewWriter::flush_often() {
     std::unique_lock lock(mutex_);
     while (rests(lock, settings_->options.flush_interval)) {
@@ -468,7 +468,7 @@ std::int64_t ViewWriter::close(Deadline deadline) {
     {
         const std::lock_guard lock(mutex_);
         if (std::exchange(closed_, true)) return 0;
-        // Those that a flush is sending now are among them: if that fails, this one sends them.
+        // The cells that a flush is sending now count too: if it fails, this call sends them.
         has_to_send = std::any_of(unapplied_.begin(), unapplied_.end(),
                                   [](const CellPointer& cell) { return !cell->safe(); });
     }

@@ -150,7 +150,8 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
             [batch, done = std::move(done)] { done(std::move(batch->results)); });
     }
 
-    // This process, then Redis, then SQL: what moves on meanwhile is found where it went.
+    // Reads this process, then Redis, then SQL. Adds move in this direction, so an add that moves
+    // meanwhile is found at its next place.
     Result<Count> get(std::string_view key, Timeout timeout) override {
         HOTCOUNT_TRY(check_text(key));
         const WallTime as_of = settings_->options.clock->wall_now();
@@ -262,7 +263,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         return {};
     }
 
-    // What a batch adds to one key.
+    // The adds of a batch to one key.
     struct Sum {
         std::string_view key;
         std::int64_t n{0};
@@ -310,7 +311,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         return batch;
     }
 
-    // Of those that may be added and are not 0; the others have their results.
+    // The sums per key of valid amounts other than 0. Further elements get their results here.
     std::vector<Sum> sum_up(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
                             std::vector<Result<void>>& results) const {
         std::vector<Sum> sums;
@@ -335,7 +336,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         return sums;
     }
 
-    // Those of this process first, then those in Redis: sorted, each once.
+    // The cells of this process and of Redis, sorted and without duplicates.
     Result<std::vector<ViewCell>> cells_of(std::span<const std::string> names,
                                            Timeout timeout) const {
         std::vector<ViewCell> cells;
@@ -373,7 +374,7 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         return counts;
     }
 
-    // The total, and of each cell what it has more than its row.
+    // The total, plus the excess of each cell over its row in SQL.
     static Result<Count> count_of(std::string_view key, std::span<const ViewCell> cells,
                                   const ViewTables::Known& known, WallTime as_of) {
         std::unordered_map<std::string_view, CellSum, KeyedHash> rows;

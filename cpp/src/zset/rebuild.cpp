@@ -40,7 +40,7 @@ class Rebuild::Work {
     Work(std::shared_ptr<Builds> builds, Build build)
         : builds_(std::move(builds)), build_(std::move(build)), process_(fork_generation()) {}
 
-    /// Takes the members. True if so many are gathered, or for so long, that they are to be sent.
+    /// Takes the members. True if a chunk is full or the lease needs renewal: then send.
     Result<bool> gather(std::span<const RebuildMember> members) {
         for (const RebuildMember& each : members) {
             HOTCOUNT_TRY(zset::check_member(each.member));
