@@ -1,7 +1,7 @@
 -- Adds to counters, once for each sequence number of a writer. Combinable: call i has its keys and
 -- ARGV[5i - 3 .. 5i + 1].
--- KEYS for each call the counter, what is remembered of its writer, and with a TTL the counter's
--- window; all in one slot
+-- KEYS for each call the counter, the record of its writer, and with a TTL the counter's window;
+-- all in one slot
 -- ARGV[1] '1' if the counters have a TTL, 'period' if each is the number of a period, else ''
 -- ARGV[2..] for each call the amount, the sequence number, when the counter ends, when it was
 -- accepted, and until when its number is remembered, in unix milliseconds of this server, with a '-'
@@ -23,11 +23,11 @@
 -- It is remembered for REMEMBERED_LONGER after its add is too old by this server's clock. So an add that
 -- may have been forgotten is not counted, whoever sends it and whatever other clocks say.
 -- The window is 'begin end end_of_the_one_before' in unix milliseconds. An add belongs to the window
--- that stood when it was accepted. If none stood, one began then, and what came since is in it.
+-- that was open when it was accepted. If none was open, one began then, and later adds are in it.
 local call, exact = redis.pcall, 2 ^ 53
 local expires, has_period = ARGV[1] == '1', ARGV[1] == 'period'
 local each = expires and 3 or 2
--- What PTTL and TIME may differ by while a script runs, in milliseconds.
+-- The most by which PTTL and TIME can differ while a script runs, in milliseconds.
 local SLACK = 100
 -- In milliseconds, as in the client.
 local REMEMBERED_LONGER = 600000
@@ -69,20 +69,20 @@ local function standing(key, window, ttl)
     end
     local exists = left ~= -2
     if left < 0 then
-        -- No key, or one that would live for ever: the window is what is written of it.
+        -- No key, or a key without an expiry: the recorded window counts.
         if to > now then return nil, exists, from, to, before, exists, true end
         if exists then return nil, true, 0, now + ttl, to, true, false end
         return nil, false, nil, nil, to, false, false
     end
     if math.abs(now + left - to) <= SLACK then return nil, true, from, to, before, false, true end
-    -- Made by somebody who writes no window.
+    -- The key was made by a client that writes no window.
     local began = now + left - ttl
     return nil, true, began, now + left, math.min(to, began), false, false
 end
 
 local function take_back(key, amount)
     if amount == '-9223372036854775808' then
-        -- Has no positive: in two steps, neither of which leaves 64 bits.
+        -- Its negative does not fit: two steps, neither of which leaves 64 bits.
         call('INCRBY', key, '9223372036854775807')
         amount = '-1'
     end

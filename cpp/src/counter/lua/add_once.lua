@@ -9,14 +9,14 @@
 -- added, because an op_id that is not remembered was made too long ago for that to mean that it is
 -- new, or too far in the future to be remembered until then.
 -- WHY a script: record and add in two steps count twice, or not at all, when the second is lost.
--- Of two hashes one takes results while it has at least ARGV[1] to live; then the other one does,
--- and what is too old goes by itself. The two take FULL each; what comes then goes to a pair of the
--- op_id's own, because a server frees an expired hash in one go, in which it serves nobody. Their
--- names are the two's with '.' and four digits: in their slot, and made only when they are needed,
--- because two more KEYS for every call cost as much as an INCRBY.
--- There are so many that each stays below the 512 fields to which a hash is packed, and searched
--- from its beginning: with 500 in each a look takes the server 6 us, with 30 less than 1.
--- What may be refused is asked before the add, so that after it nothing is.
+-- Of two hashes one takes results while it has at least ARGV[1] to live, then the other one, so old
+-- results expire with their hash. The two take FULL results each. Further results go to a pair of
+-- hashes chosen by the op_id, because a server frees an expired hash in one go and serves no call
+-- meanwhile. The names of a pair are the two names with '.' and four digits: in the same slot, and
+-- made only when needed, because two more KEYS for every call cost as much as an INCRBY.
+-- There are enough pairs to keep each hash below 512 fields. Up to there a hash is packed and
+-- searched from its beginning: with 500 fields a look takes the server 6 us, with 30 less than 1.
+-- Permissions are checked before the add, so that no later command is refused.
 local FULL = 4096
 local DENIED = 'NOPERM this user may not run all that an add with an op_id takes: nothing was added'
 local call, exact, ask = redis.pcall, 2 ^ 53, redis.acl_check_cmd
@@ -36,7 +36,7 @@ end
 
 local function take_back(key, amount)
     if amount == '-9223372036854775808' then
-        -- Has no positive: in two steps, neither of which leaves 64 bits.
+        -- Its negative does not fit: two steps, neither of which leaves 64 bits.
         call('INCRBY', key, '9223372036854775807')
         amount = '-1'
     end
@@ -69,8 +69,8 @@ local function add(key, amount)
     return value
 end
 
--- Of two hashes the one that will live for `need` milliseconds or more, and what TTL to give it for
--- that: up to `spread` more.
+-- The one of two hashes that will live for `need` milliseconds or more, and the TTL that it needs
+-- for that: up to `spread` more.
 local function choose(first, second, need, spread)
     local left_first = call('PTTL', first)
     if type(left_first) == 'table' then return nil, left_first end
@@ -82,7 +82,7 @@ local function choose(first, second, need, spread)
     if left_first >= 0 then
         ops = second
         if left_second >= 0 then
-            -- Both still hold what others want: the younger takes more until the older is gone.
+            -- Both hold results that are needed: the younger takes more until the older is gone.
             if left_first > left_second then ops = first end
             life_of_ops = need + math.min(left_first, left_second) + 1
         end

@@ -23,7 +23,7 @@ for index, key in ipairs(KEYS) do
             if type(answer) == 'number' and math.abs(answer) >= 2 ^ 53 then
                 answer = call('GET', key)
                 if type(answer) == 'table' then
-                    -- Refused, so what was added is taken back; the least number has no positive.
+                    -- Refused, so the add is taken back. The least number has no negative.
                     if amount == '-9223372036854775808' then
                         call('INCRBY', key, '9223372036854775807')
                         amount = '-1'

@@ -5,7 +5,7 @@
 -- nothing was done.
 local value = redis.pcall('GET', KEYS[1])
 if not value or type(value) == 'table' then return value end
--- Refused for what is no integer, or if an ACL denies it.
+-- Refused for a value that is no integer, or if an ACL denies it.
 local same = redis.pcall('INCRBY', KEYS[1], '0')
 if type(same) == 'table' then return same end
 redis.call('DEL', KEYS[1])

@@ -1,5 +1,5 @@
--- The clock of the node that has a key.
--- KEYS[1] the key, which is not looked at
--- RETURNS what TIME does
--- WHY a script: TIME names no key, so that in a cluster nobody could say which node is asked.
+-- The clock of the node that owns a key's slot.
+-- KEYS[1] the key, which is not read
+-- RETURNS the reply of TIME
+-- WHY a script: TIME has no key, so a cluster client could not route it to a key's node.
 return redis.call('TIME')

@@ -5,8 +5,8 @@
 -- RETURNS for each key {1, value} or, refused, {0, value as it stands}, or its error; a value is a
 -- string of digits when Lua would round the number
 -- WHY a script: a check before the add lets two callers both take the last one.
--- Lua's integers end at 2^53: beyond it the server adds, we compare as strings of digits and take
--- back by INCRBY, which cannot be refused any more.
+-- Lua's numbers are exact up to 2^53. Beyond it the server adds, the script compares strings of
+-- digits, and a second INCRBY, which cannot be refused any more, takes the add back.
 local call, exact = redis.pcall, 2 ^ 53
 local ttl = ARGV[1]
 
@@ -24,7 +24,7 @@ end
 
 local function take_back(key, amount)
     if amount == '-9223372036854775808' then
-        -- Has no positive: in two steps, neither of which leaves 64 bits.
+        -- Its negative does not fit: two steps, neither of which leaves 64 bits.
         call('INCRBY', key, '9223372036854775807')
         amount = '-1'
     end
@@ -45,7 +45,8 @@ end
 local function heal(key)
     local left = call('PTTL', key)
     if left ~= -1 then return left end
-    -- The expiry first, and only for a counter: if an ACL refuses it nothing is counted.
+    -- The expiry comes before the add: if an ACL refuses it, nothing is counted. INCRBY by 0 fails
+    -- for a key that is no counter.
     left = call('INCRBY', key, '0')
     if type(left) == 'table' then return left end
     return call('PEXPIRE', key, ttl)
@@ -68,7 +69,7 @@ local function try(key, amount, least, most)
     end
     local value = call('INCRBY', key, amount)
     if type(value) == 'table' then
-        -- Would leave 64 bits, and so any bounds; another type is the caller's to hear of.
+        -- A sum beyond 64 bits is outside any bounds. Other errors are returned.
         if value.err:find('overflow', 1, true) then return {0, before} end
         return value
     end

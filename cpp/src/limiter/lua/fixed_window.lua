@@ -13,7 +13,7 @@ local function step(rate, kept, now, cost, take, charge_denied, _, back)
         if not kept_start then return end
         kept_start = kept_start + 0
         if now < kept_start + period then
-            -- What was used counts for the window that the clock shows now.
+            -- After a clock step back, `used` counts for the window of the present time.
             used, moved = kept_used + 0, kept_start - now > SKEW
             if not moved then start = kept_start end
         end

@@ -1,4 +1,4 @@
--- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves
+-- Hits keys by logs of admitted hits: limiter/sliding_log.cpp in doubles. One log serves
 -- several rates: it reaches back as far as the longest period, and all of them take a hit or none.
 -- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. The log
 -- of a key that was blocked ends with '!', the end of the block, ' ' and its length, in
@@ -228,7 +228,7 @@ local function hit(key, n)
         local total = (last_total + cost) % WRAP
         -- %d: Lua would print a number this large with fewer digits.
         if ends then
-            -- In the place of what says that the key was blocked.
+            -- In the place of the element of the key's block.
             call('LSET', key, -1, format('%d %d %d', at, total, cost))
         elseif length > 0 and last_at == at then
             call('LSET', key, -1, format('%d %d %d', at, total, last_cost + cost))

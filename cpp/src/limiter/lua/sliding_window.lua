@@ -23,7 +23,7 @@ local function step(rate, kept, now, cost, take, charge_denied, _, back)
         if not kept_start then return end
         kept_start = kept_start + 0
         if now < kept_start + period then
-            -- What was used counts for the window that the clock shows now.
+            -- After a clock step back, the counts are of the window of the present time.
             used, before, moved = kept_used + 0, kept_before + 0, kept_start - now > SKEW
             if not moved then start = kept_start end
         elseif now < kept_start + 2 * period then
@@ -39,7 +39,7 @@ local function step(rate, kept, now, cost, take, charge_denied, _, back)
     local changed = take and (allowed or back or (admissible and charge_denied))
     if changed then
         used = min(used + cost, 2 * limit) - (back or 0)
-        -- What is given back beyond this window's hits is of the one before.
+        -- A refund beyond this window's hits is taken from the window before.
         if used < 0 then used, before = 0, max(before + used, 0) end
     end
     local retry_after = -1

@@ -1,11 +1,11 @@
--- Raises cells to what their writers have counted. Combinable: call i has KEYS[2i - 1], KEYS[2i] and
+-- Raises cells to their writers' counts. Combinable: call i has KEYS[2i - 1], KEYS[2i] and
 -- ARGV[4i - 3 .. 4i].
 -- KEYS for each call the hash of a key's cells (writer -> "up down"), and the set of keys with cells
 -- ARGV for each call the key, the writer, up, down
 -- RETURNS for each call 1, or its error
 -- WHY a script: between a read and a write another message of the same writer would be overwritten
 -- by an older one. The key is in the set before it has a cell, so that a worker finds every cell.
--- The numbers are compared as digits: Lua rounds those above 2^53.
+-- The numbers are compared as digits: Lua rounds numbers above 2^53.
 local DENIED = 'NOPERM this user may not run all that a cell takes: nothing was written'
 local call, ask, answers = redis.pcall, redis.acl_check_cmd, {}
 
@@ -28,7 +28,7 @@ for index = 1, #KEYS / 2 do
             answer = {err = 'WRONGTYPE the hash holds something that is no cell'}
         end
     else
-        -- What may be refused is asked first, so that nothing is left half done.
+        -- Permissions are checked first, so that no call is half done.
         if ask and not ask('HSET', cells, writer, '') then
             answer = {err = DENIED}
         else

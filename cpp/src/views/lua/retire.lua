@@ -17,7 +17,7 @@ for index = 1, #KEYS / 2 do
         answer = left
     else
         local found, removed = known == value, 0
-        -- The set first: what is refused then leaves all as it was.
+        -- The set first: a refusal then leaves all as it was.
         if found and ask and not ask('HDEL', cells, writer) then
             removed = {err = DENIED}
         elseif left == (found and 1 or 0) then

@@ -4,10 +4,10 @@
 -- not added again   ARGV[3] lease in ms   ARGV[4] how long a companion outlives its set, in ms
 -- ARGV[5..] per member three: member, score, version or ''
 -- RETURNS 1 done, 0 the lease is lost, 2 a key of the build is lost: the build ends
--- WHY a script: an upsert between the look at what was written meanwhile and ZADD would be lost, and
--- a chunk that comes after the lease has passed would make a build that nobody guards.
--- What was written since the build began wins over an add, unless both have versions: then the
--- higher wins. An add that is older than what the set knew before gets the set's own score.
+-- WHY a script: an upsert between the read of the member's note and ZADD would be lost, and a chunk
+-- that comes after the end of the lease would make a build that no lease guards.
+-- A write since the build began wins over an add, unless both have versions: then the higher wins.
+-- An add with a lower version than the set had for the member gets the set's own score.
 local set, companion, build, hash = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local lease, keep = tonumber(ARGV[3]), tonumber(ARGV[4])
 

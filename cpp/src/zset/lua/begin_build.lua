@@ -2,9 +2,9 @@
 -- KEYS[1] set   KEYS[2] companion (version hash)   KEYS[3] build   KEYS[4] build's hash
 -- ARGV[1] token of the builder   ARGV[2] lease in ms   ARGV[3] how long a companion outlives, in ms
 -- RETURNS 1 begun, 0 another builder has the lease
--- The companion's field "" gets the token behind a space: with it upserts that name the set and the
--- companion alone are told that there is a build. It outlives the lease; who finds it without the hash
--- removes it.
+-- The companion's field "" gets the token behind a space. By it upserts that name only the set and
+-- the companion learn of the build. The token outlives the lease; a script that finds it without
+-- the build's hash removes it.
 -- The build's hash is the lease: it lives as long. Its field "" has the token, how many members the
 -- build has and how many chunks were added; with them a lost key, and a lost chunk, are found out. A
 -- member's field is the version of its last write; behind it "~" says that it was written with a

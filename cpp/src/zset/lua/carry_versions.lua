@@ -3,8 +3,8 @@
 -- ARGV[1] token of the builder   ARGV[2] lease in ms   ARGV[3] cursor of HSCAN, '0' to begin
 -- RETURNS the next cursor, '0' at the end; '' if the lease is lost, 'lost' if a key of the build is
 -- WHY: the build's hash becomes the companion, and removed members have their versions there too.
--- What is written to the companion meanwhile goes to the build's hash as well. A step of a few
--- hundred, because one of all would hold up the server.
+-- Versions written to the companion meanwhile go to the build's hash as well. A step carries a few
+-- hundred versions, because one step for all would block the server.
 local companion, build, hash = KEYS[1], KEYS[2], KEYS[3]
 
 -- True if version a is lower than b. As digits: Lua's numbers end at 2^53.

@@ -7,7 +7,7 @@
 -- lost, and readers between the two commands see half a set.
 -- The companion is made even while no caller uses versions: with it the set can be empty and live. Its
 -- field "" is '0': the set has members.
--- What a user may not run is asked before the first change: a refusal leaves the set as it was.
+-- Permissions are checked before the first change: a refusal leaves the set as it was.
 local function check(key, wanted)
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' or kind == wanted then return nil end

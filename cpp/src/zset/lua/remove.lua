@@ -8,7 +8,7 @@
 -- The tombstone is kept if the member was not there: its upsert may be the one that is late.
 -- If the set is being built, the member is removed from the build too, also if the set is absent or
 -- does not have it: the answer is the set's.
--- All that is read is read, and all that a user may not run is asked, before the first change.
+-- All reads and all checks of permissions come before the first change.
 local APPLIED, ABSENT, STALE, NO_TTL = 1, 2, 3, 5
 local set, companion, member, version, keep = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 local build, hash = KEYS[4], KEYS[5]
@@ -33,7 +33,7 @@ local left = redis.call('PTTL', set)
 local token, size, chunks = (redis.call('HGET', hash, '') or ''):match('^(%S+) (%d+) (%d+)$')
 local building = token ~= nil
 local now, last
--- What the set answers, or nil if it changes.
+-- The answer for the set, or nil if the set changes.
 local function look()
     if version == '' then return members == 0 and ABSENT or nil end
     -- Lost, with what it knew. Without a marker it never was: a set of others, or none at all.
@@ -100,7 +100,7 @@ local function remove_from_set()
     end
     return (version ~= '' or removed == 1) and APPLIED or ABSENT
 end
--- The build first: its note is what a server without memory refuses.
+-- The build comes first, because a server out of memory refuses its note.
 if note then
     redis.call('HSET', hash, member, note)
     local removed = redis.call('ZREM', build, member)

@@ -9,7 +9,7 @@
 --         done, because the set is being built: the element is to come again with the build's keys
 -- WHY a script: between EXISTS or PTTL and ZADD as two commands the set can expire, and ZADD then
 -- makes one of a single member that never expires. pcall: one bad key must not end the batch.
--- What writes more than one key asks before its first change whether all of it is allowed: a refusal
+-- Before the first change, permissions for all keys that will be written are checked: a refusal
 -- leaves set, companion and marker as they were.
 -- A companion's field "" is '0', or the server's time in ms until which the set lives although
 -- remove() took its last member; behind it the token of a build, if one has begun.
@@ -64,8 +64,8 @@ local beside, state, left, empty, token, size, chunks, dead
 
 local upsert_with_companion, look_at_build, upsert_both
 
--- Defines these three. Most calls need none of them, and each call makes its functions anew: for one
--- element that would be a twelfth of what the script costs.
+-- Defines these three functions. Most calls need none of them, and defining them in each call would
+-- cost a call of one element a twelfth of its time.
 local function define()
     -- True if version a is lower than b. As digits: Lua's numbers end at 2^53.
     local function less(a, b)
@@ -84,7 +84,7 @@ local function define()
             if failed(last) then return last end
             last = last and last:match('^-?%d+')
             if last and not less(last, version) then return STALE end
-            -- Lost, with what it knew: a version that is too old could not be told from a new one.
+            -- If the companion is lost with its versions, an old version looks like a new one.
             -- A set without a marker never had versions: it is others', and has them from now on.
             local companion_left = pcall('PTTL', companion)
             if failed(companion_left) then return companion_left end
@@ -121,7 +121,7 @@ local function define()
         return APPLIED
     end
 
-    -- Who builds the set, if somebody does: nil, or the error of the look.
+    -- Finds the builder of the set, if there is one. Returns nil, or the error of the look.
     look_at_build = function()
         local text = pcall('HGET', hash, '')
         if failed(text) then return text end

@@ -1,5 +1,5 @@
 -- Hits keys of several limiters, all or none. Before this text stand the functions step() of the
--- algorithms (frame/hit_keys.lua says what they take and return), in the table `steps` by their
+-- algorithms (frame/hit_keys.lua has their parameters and results), in the table `steps` by their
 -- name.
 -- KEYS states, no two alike, as frame/hit_keys.lua keeps them
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm,
@@ -7,9 +7,9 @@
 -- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1,
 -- reset_after} for each rate in a row; times in microseconds. When nothing was done because of one
 -- key, its error in its place, and nothing in the others'
--- WHY a script: hits one after another let another caller see what is given back again.
--- Denied hits are not charged. What it writes with is asked for before the first write. Where the
--- clock was set back a state is written although its hit was refused.
+-- WHY a script: with single hits other callers would see hits that are refunded a moment later.
+-- Denied hits are not charged. Permissions to write are checked before the first write. If the
+-- clock was set back, a state is written although its hit was refused.
 local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
 local now = tonumber(ARGV[1])
 if not now then
@@ -44,8 +44,7 @@ local function decide(hit, text, taking)
     return answer, all, changed and table.concat(states, ';'), life
 end
 
--- What the mark of a key says (frame/hit_keys.lua), and the state behind it; nothing if there is
--- none.
+-- The mark of a key (frame/hit_keys.lua) and the state behind it; nothing if the key has no mark.
 local function read_mark(hit)
     local function end_of(ends, lasts)
         ends, lasts = ends + 0, tonumber(lasts)

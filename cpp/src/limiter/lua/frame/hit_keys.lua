@@ -12,7 +12,7 @@
 -- ARGV[3] CHARGE_DENIED, or ADMIT_AHEAD, in how long is in retry_after   ARGV[4..] three numbers
 -- for each rate, then for each key the arguments of the mode: LOOK, TAKE and TAKE_WHAT_FITS a cost;
 -- REFUND how many hits; BLOCK its length in microseconds; RESERVE a cost, the lease in microseconds
--- and an id; COMMIT what was used, and the id of the reservation that it ends
+-- and an id; COMMIT the used units, and the id of the reservation that it ends
 -- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
 -- rate in a row; times in microseconds. In place of `allowed`: with TAKE_WHAT_FITS how much was
 -- taken, for a blocked key -1. Several keys at one rate without an error come as one row: four
@@ -153,10 +153,10 @@ if #rates > 1 then
     end
 end
 
--- These set the mark, and hit no key that has none.
+-- These modes set the mark; they hit no key without a mark.
 local marks = mode == BLOCK or mode == RESERVE or mode == COMMIT
 
--- What hits keys with a mark: made when the first of them is there, because most calls have none.
+-- Hits keys with a mark. Defined when the first such key comes, because most calls have none.
 local function make_hit_marked()
     -- The most reservations of a key: each hit of it reads all of them.
     local MOST = 1000
@@ -200,8 +200,8 @@ local function make_hit_marked()
         return table.concat(parts), max(life, mark.ends - now, mark.lasts - now)
     end
 
-    -- When the hit would be admitted at each rate if nobody else came: the leases end one by one,
-    -- and what they hold comes free. Later is never worse, so the first moment is found by halving.
+    -- When the hit would be admitted at each rate if no other hit came. Leases end one by one and
+    -- free their units, so an admitted time stays admitted: a binary search finds it.
     local function retry_with(mark, text, cost)
         table.sort(mark.live, function(a, b) return a.ends < b.ends end)
         local held_after, held = {[0] = mark.held}, mark.held

@@ -4,7 +4,7 @@
 -- 'once', so that it is no limiter's state, and numbers
 -- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] when the op_id was made, in unix
 -- milliseconds, or '' where it does not say   ARGV[3..] what the script takes for one key
--- RETURNS what the script returns for a key, now or when the op_id came first. -2 or -3 in the
+-- RETURNS the script's answer for a key, now or when the op_id came first. -2 or -3 in the
 -- first place when nothing was taken, because an op_id that is not remembered was made too long ago
 -- for that to mean that it is new, or too far in the future to be remembered until then
 -- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
