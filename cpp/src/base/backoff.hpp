@@ -1,5 +1,5 @@
-// The pauses between attempts. Each is random from 0 to a bound that doubles ("full jitter"), so that
-// callers that failed together do not retry together.
+// The pauses between attempts. Each is random from 0 to a bound that doubles ("full jitter"), so
+// that callers that failed together do not retry together.
 #pragma once
 
 #include <algorithm>

@@ -62,8 +62,8 @@ bool Event::wait(Deadline deadline) {
     }
 }
 
-// Sequentially consistent: a waiter that wake() does not count among the sleepers finds another epoch
-// when it goes to sleep.
+// Sequentially consistent: a waiter that wake() does not count among the sleepers finds another
+// epoch when it goes to sleep.
 void Signal::wake(std::uint32_t places) {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;

@@ -7,8 +7,8 @@
 
 namespace hotcount {
 
-/// True for bytes, an end or an error. A pending signal ends even a poll that does not sleep with EINTR,
-/// which says nothing about the socket.
+/// True for bytes, an end or an error. With a pending signal, even a poll that does not sleep ends
+/// with EINTR, which says nothing about the socket.
 inline bool readable_now(int descriptor) {
     pollfd looked{descriptor, POLLIN, 0};
     const int ready = ::poll(&looked, 1, 0);

@@ -19,8 +19,8 @@ bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Messages quote nothing of a text that could not be parsed: if a password has a '/', '?', '#' or '@'
-// in it, any part of the URL may be a part of the password.
+// Messages quote nothing of a text that could not be parsed: if a password has a '/', '?', '#' or
+// '@' in it, any part of the URL may be a part of the password.
 
 bool is_scheme_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.' ||

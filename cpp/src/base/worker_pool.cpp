@@ -78,7 +78,8 @@ thread_local const void* own_state = nullptr;
 WorkerPool::WorkerPool(std::size_t max_threads) : state_(std::make_shared<State>(max_threads)) {}
 
 WorkerPool::~WorkerPool() {
-    // Destroyed after the lock is released: a task may own an object whose destructor calls the pool.
+    // Destroyed after the lock is released: a task may own an object that calls the pool when it
+    // is destroyed.
     std::deque<Task> tasks;
     std::multimap<SteadyTime, Task> timed;
     const std::lock_guard lock(state_->mutex);
@@ -172,8 +173,8 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
     State(std::string title, std::size_t threads, std::size_t most)
         : name(std::move(title)), max_busy(threads), max_waiting(most), pool(threads + 1) {}
 
-    // Takes a free thread if there is one; needs no mutex. While calls are queued no thread is free,
-    // because work_off() frees a thread under the mutex and only if the queue is empty.
+    // Takes a free thread if there is one; needs no mutex. No thread is free while calls are
+    // queued, because work_off() frees a thread under the mutex and only if the queue is empty.
     bool take_thread() {
         std::size_t before = busy.load(std::memory_order_relaxed);
         while (before < max_busy) {

@@ -189,7 +189,7 @@ class Sending : public std::enable_shared_from_this<Sending> {
     const redis::Cancelled* const cancelled_;
 
     BatchResult<std::int64_t> result_;
-    std::size_t begin_{0};  // Of the portion.
+    std::size_t begin_{0};  // The first element of the portion.
     std::size_t end_{0};
     std::vector<Group> groups_;
     std::vector<std::size_t> before_;           // The element of the same group before this one.

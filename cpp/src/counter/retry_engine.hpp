@@ -226,7 +226,7 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     std::set<std::uint16_t> answered_;  // Nodes that answered callers since the last look.
     std::map<std::uint16_t, ServerClock> clocks_;  // Only the thread writes them.
 
-    // Of the thread alone.
+    // Used by the thread alone.
     std::unique_ptr<RetryJournal> journal_;
     std::map<std::uint16_t, Lane> lanes_;  // By the number of the node.
     std::vector<std::uint16_t> owners_;    // Owners of the slots when the thread last looked.

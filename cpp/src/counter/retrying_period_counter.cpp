@@ -71,8 +71,8 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
     }
 
   private:
-    // The period of `at`. The key is fixed when the add is queued, so an add that waits is counted in
-    // that period.
+    // The period of `at`. The key is fixed when the add is queued, so a queued add is counted
+    // in that period.
     void go_to(Instant at, Call call, bool waits) {
         auto place = periods_->place(call.key, at, call.at ? "at" : "the store's time");
         if (!place) return call.done(std::move(place).error());

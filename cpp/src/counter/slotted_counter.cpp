@@ -241,8 +241,8 @@ class SqlSlottedCounter final : public SlottedCounter,
         return sum;
     }
 
-    // Removes the key's rows and, if `keep`, puts their sum into slot 0. Removes only rows that it has
-    // locked and read: a row that another transaction adds meanwhile stays.
+    // Removes the key's rows and, if `keep`, puts their sum into slot 0. Only rows that it has
+    // locked and read are removed: a row that another transaction adds meanwhile stays.
     Result<std::int64_t> rewrite(std::string_view key, Timeout timeout, bool keep) {
         HOTCOUNT_TRY(check_text(key));
         const Deadline deadline = database_->deadline(timeout);

@@ -62,7 +62,7 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
     return outcome;
 }
 
-/// If a store's clock is set back by at most this time, in microseconds, it stands still for states.
+/// In microseconds. If a store's clock is set back by at most this, it stands still for states.
 /// Servers that fail over to each other differ by less, and so do the clocks that two calls read
 /// before either has the key's lock.
 inline constexpr std::int64_t kMostSkew = 100'000;

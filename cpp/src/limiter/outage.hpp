@@ -115,7 +115,7 @@ class Outages final {
         Outage outage;
         const std::uint16_t node;
         const std::uint64_t generation;      // Numbers of nodes are a process's own.
-        std::atomic<std::uint16_t> slot{0};  // Of the key whose call began the outage.
+        std::atomic<std::uint16_t> slot{0};  // The slot of the key whose call began the outage.
         OfNode* next{nullptr};
     };
     std::uint16_t slot_of(std::string_view key) const;

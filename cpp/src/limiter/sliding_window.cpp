@@ -3,7 +3,7 @@
 //
 // So a key needs two numbers and no log. It admits at most the limit in each window of the
 // clock. In a period that lies across an edge it admits at most the limit + the share of that
-// period after the edge x what the first window admitted, rounded: at most twice the limit, and
+// period after the edge x the first window's count, rounded: at most twice the limit, and
 // that only to callers who spend a whole window in its last moment.
 //
 // Rounded up, a window after a full one would have room for its last hit when it is over only: a
@@ -122,12 +122,12 @@ class SlidingWindow {
 
     // When a hit that is denied now will have room.
     std::int64_t next_chance(const State& is, std::int64_t cost) const {
-        // In this window, when the share of the one before has fallen far enough.
+        // In this window, when the share of the window before has fallen far enough.
         if (is.before > 0 && is.used + cost <= limit_) {
             const std::int64_t fitting = ((limit_ - is.used - cost) * ticks_ + slack_) / is.before;
             if (fitting > 0) return is.start + (ticks_ - std::min(fitting, ticks_)) * tick_;
         }
-        // In the next, when the share of this one has.
+        // In the next window, when the share of this window has.
         std::int64_t fitting = ticks_;
         if (is.used > 0) fitting = std::min(((limit_ - cost) * ticks_ + slack_) / is.used, ticks_);
         return is.start + period_ + (fitting > 0 ? (ticks_ - fitting) * tick_ : period_);

@@ -111,7 +111,7 @@ class HitWriter final : public sql::BatchWriter {
     std::size_t inserted_{0};  // Rows that the batch under way inserted.
 };
 
-/// With a hint, if the table is missing.
+/// Adds a hint to an error that says that the table is missing.
 Error explain_missing_limits(Error error);
 
 }  // namespace hotcount

@@ -96,7 +96,7 @@ bool take_numbers(std::span<const std::int64_t>& numbers, State& state) {
     }
 }
 
-/// Of several rates.
+/// The states of several rates.
 template <class State>
 void append_numbers(const std::vector<State>& states, std::vector<std::int64_t>& numbers) {
     for (const State& state : states) append_numbers(state, numbers);

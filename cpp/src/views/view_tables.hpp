@@ -16,8 +16,8 @@
 namespace hotcount {
 
 /// How long the row of a cell stays in SQL after its writer began. A writer takes a new id after a
-/// seventh of it. A cell that reaches SQL later is refused, because the row that told how much of it
-/// was counted is deleted: the cell stays in Redis, and the worker's rounds name it as at risk.
+/// seventh of it. A cell that reaches SQL later is refused, because the row with its counted part
+/// is deleted: the cell stays in Redis, and the worker's rounds name it as at risk.
 inline constexpr Duration kViewHorizon = std::chrono::hours{24 * 7};
 
 /// A writer's id: the second in which the writer began, and random digits. Ids sort by time.

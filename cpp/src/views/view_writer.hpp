@@ -3,8 +3,8 @@
 //
 //   begin() ... end()   an add: begin() raises its cell, end() records the outcome of sending it
 //   flush()             sends the cells that Redis lacks, after a check whether Redis has lost data
-//   two threads         one flushes every flush_interval; the other asks SQL once a second which cells
-//                       it has, the longest waiting first, so a stalled database does not
+//   two threads         one flushes every flush_interval; the other asks SQL once a second which
+//                       cells it has, the longest waiting first, so a stalled database does not
 //                       delay Redis
 //
 // A cell belongs to a writer's id and a key, and such a pair is never reused: after a cell was

@@ -13,8 +13,8 @@ namespace hotcount {
 
 class WaitingCalls;
 
-/// How long versions outlive their set: a write that is later than that is not found stale. They cost
-/// the memory of each member's name until then.
+/// How long versions outlive their set. A write that comes later is not recognized as stale. Until
+/// then the versions cost the memory of each member's name.
 inline constexpr Duration kVersionsStay = std::chrono::hours{1};
 
 /// The names and terms of one build.

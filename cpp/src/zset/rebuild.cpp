@@ -31,8 +31,8 @@ Error lease_lost(const Build& build, std::string_view why) {
 struct Rebuild::Limit {
     Timeout left() const { return whole ? Timeout{first.remaining()} : Timeout{}; }
 
-    Deadline first;  // By when it has its turn, and the first script its answer.
-    bool whole;      // By then it ends.
+    Deadline first;  // For the wait for other calls and the first script.
+    bool whole;      // `first` bounds the whole call.
 };
 
 class Rebuild::Work {
@@ -120,7 +120,7 @@ class Rebuild::Work {
     Error forked() const {
         return lease_lost(build_, "belongs to the process that made it, and this is another");
     }
-    // With the lock.
+    // Requires the mutex.
     Error refusal() const {
         switch (phase_) {
             case Phase::made:
@@ -230,7 +230,7 @@ class Rebuild::Work {
     std::deque<BuildMember> gathered_;
     SteadyTime renew_at_{};
 
-    // Of the call that is busy.
+    // Used only by the call that has set busy_.
     std::vector<BuildMember> unsettled_;  // The chunk that was sent last, until it is answered.
     std::uint64_t chunks_{0};             // Chunks that the store has.
     Signal turns_;

@@ -16,7 +16,7 @@ CREATE INDEX IF NOT EXISTS {index} ON {table} (expires);
 --end
 
 -- name: lock
--- Key, state and the database's clock of those of the keys ?1 that are there. Locks them, in order.
+-- Key, state and the database's clock for each row of the keys ?1. Locks the rows, in order.
 SELECT "key", state, {now_microseconds}
 FROM {table} {by_primary_key}
 WHERE "key" IN (
@@ -37,7 +37,7 @@ VALUES
 {or_nothing("key")}
 
 -- name: write
--- Writes rows, and makes those that are not there: ?1 key, ?2 state, ?3 expires.
+-- Updates or inserts rows: ?1 key, ?2 state, ?3 expires.
 INSERT INTO {table} ("key", state, expires)
 VALUES
 --each ,

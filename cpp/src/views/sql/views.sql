@@ -45,12 +45,12 @@ FROM {meta}
 WHERE name = 'forgotten'
 
 -- name: hold_forgotten
--- The same, and nobody changes it until the commit.
+-- Reads the value, which no transaction can change until the commit.
 {read_forgotten}
 {for_share}
 
 -- name: raise_forgotten
--- To ?1, unless it is higher.
+-- Raises the value to ?1, unless it is higher.
 UPDATE {meta} SET value = ?1
 WHERE name = 'forgotten' AND value < ?1
 
@@ -58,7 +58,7 @@ WHERE name = 'forgotten' AND value < ?1
 SELECT {now_microseconds}
 
 -- name: hold_total
--- The total of key ?1, which nobody changes until the commit.
+-- Reads the total of key ?1 and locks it until the commit.
 SELECT total
 FROM {table}
 WHERE "key" = ?1
