@@ -122,7 +122,7 @@ Result<void> Counter::check_try(Bounds bounds) const {
                                              " is more than max " + std::to_string(*bounds.max));
 }
 
-// -- calls that are waited for ------------------------------------------------------------------
+// -- blocking calls -----------------------------------------------------------------------------
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY(check_key(key));
@@ -192,7 +192,7 @@ Result<std::optional<Duration>> Counter::ttl(std::string_view key, Timeout timeo
     });
 }
 
-// -- calls that are not -------------------------------------------------------------------------
+// -- asynchronous calls -------------------------------------------------------------------------
 
 // Continues with the complete key, or ends the call with the key's error.
 template <class T, class Go>

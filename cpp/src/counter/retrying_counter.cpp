@@ -47,7 +47,7 @@ RetryingCounter::~RetryingCounter() { (void)held_->engine.get()->stop(); }
 
 Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     std::shared_ptr<redis::Client> client, CounterOptions options, RetryQueue queue) {
-    // It checks the options.
+    // Counter::make() checks the options.
     HOTCOUNT_TRY(Counter::make(client, options));
     HOTCOUNT_TRY(check_retry_queue(queue));
     auto settings = std::make_shared<const RetrySettings>(
@@ -73,7 +73,7 @@ std::size_t RetryingCounter::close(Timeout timeout) {
     return held_->engine.get()->drain(held_->settings->client->deadline(timeout));
 }
 
-// The key in full, or why it is refused.
+// The key in full, or the error that refuses it.
 Result<std::string> RetryingCounter::name_of(std::string_view key) const {
     HOTCOUNT_TRY(check_key(key));
     const RetrySettings& settings = *held_->settings;

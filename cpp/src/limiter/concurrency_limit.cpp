@@ -78,7 +78,7 @@ class ConcurrencyInMemory final : public ConcurrencyBackend {
                     }
                     mine->ends = now + lease_;
                 }
-                // One that gave its place back may have had the longest lease.
+                // The released place may have had the longest lease.
                 entry.expires_at = std::ranges::max(*holders, {}, &PlaceHolder::ends).ends;
                 return describe(*holders, takes, now);
             });
@@ -218,7 +218,7 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
             call, to_bool(key, std::move(done)));
     }
 
-    // Never repeated: the second answer would be that there was nothing to give back.
+    // Never repeated, because a second release would find no place and report that.
     void release(const std::string& key, std::string_view holder, const AsyncCall& call,
                  Completion<bool> done) override {
         const std::string_view keys[] = {key};
@@ -259,9 +259,9 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How often the head of the waiters asks: a place is taken up within the longer pause after it was
-// given back, and the waiters cost a server 10 calls a second; 50 if several wait, for which places
-// may come free one after another.
+// The pauses between two calls of the head of the waiters: they double from the first one. A free
+// place is taken within the longest. The waiters of a key cost a server 10 calls a second, or 50 if
+// several wait, because several places may come free one after another.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{100};
 constexpr milliseconds kPauseForOthers{20};
