@@ -68,16 +68,14 @@ class ClusterGroup final : public RedisGroup {
             if (owners_[slot] == pair) moving.push_back(slot);
         }
         HOTCOUNT_TRY_ASSIGN(const bool at_once, migrate(moving, struck_, target));
-        std::size_t moved = 0;
-        for (const std::size_t slot : moving) {
-            if (*interrupt_) {
+        for (std::size_t moved = 0; moved < moving.size(); ++moved) {
+            if (!at_once && *interrupt_) {
                 return make_error(
                     ErrorCode::unavailable,
                     fmt::format("it was interrupted after {} of {} slots", moved, moving.size()));
             }
-            if (!at_once) HOTCOUNT_TRY(move(std::to_string(slot), struck_, target));
-            ++moved;
-            owners_[slot] = target % kPrimaries;
+            if (!at_once) HOTCOUNT_TRY(move(std::to_string(moving[moved]), struck_, target));
+            owners_[moving[moved]] = target % kPrimaries;
         }
         return {};
     }

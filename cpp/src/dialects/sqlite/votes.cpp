@@ -30,13 +30,15 @@ class SqliteVoteWriter final : public VoteWriter {
     }
 
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
-        std::vector<QueuedVote*> came{votes.begin(), votes.end()};
-        // In the order in which they came: two spellings may be one user's, for one item.
+        std::vector<QueuedVote*> ordered;
+        // Texts in the order of the calls: two spellings may be one user's, for one item.
         if (options_.item_type == IdType::text || options_.user_type == IdType::text) {
-            std::sort(came.begin(), came.end(),
+            ordered.assign(votes.begin(), votes.end());
+            std::sort(ordered.begin(), ordered.end(),
                       [](const auto* a, const auto* b) { return a->place < b->place; });
+            votes = ordered;
         }
-        for (QueuedVote* const vote : came) {
+        for (QueuedVote* const vote : votes) {
             auto cast = write_one(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;
