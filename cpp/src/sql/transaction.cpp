@@ -65,10 +65,10 @@ bool is_transient(const Error& error) {
 
 bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
-    ++attempts_;
     if (is_read_only(error) || lacks_statements(error)) refusal_ = error;
     const Backoff& range = waits_for_server(error) ? kServerBackoff : kLockBackoff;
-    if (!pause_before_retry(range, attempts_, deadline_)) return false;
+    if (!pause_before_retry(range, attempts_ + 1, deadline_)) return false;
+    ++attempts_;
     database_.count_retry();
     return true;
 }
