@@ -297,6 +297,17 @@ def test_a_vote_in_the_callers_transaction_counts_on_top(sides: BothSides, strat
     assert votes.reconcile(dry_run=True) == []
 
 
+def test_a_cache_checks_the_sums_of_balances_beyond_32_bits(sides: BothSides) -> None:
+    make_tables(sides)
+    balances = {2: 2**31, 4: 2**31 + 1, 5: -(2**31), 6: -(2**31) - 1}
+    sides.run(
+        *(f"INSERT INTO item VALUES ({item}, 0)" for item in (4, 5, 6)),
+        *(f"UPDATE item SET vote_count = {n} WHERE id = {item}" for item, n in balances.items()),
+    )
+    make(sides, "cached").create_tables(existing_counts="keep")
+    assert sides.run("SELECT item FROM vote_sync WHERE wide = 1 ORDER BY item") == [(4,), (6,)]
+
+
 # Of slotted, a sum over cells that leaves 64 bits is refused where it is read.
 @pytest.mark.parametrize("strategy", ["naive", "batched", "cached"])
 def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hotcount
@@ -27,12 +27,6 @@ from tests.support.servers import RedisServer
 pytestmark = pytest.mark.server
 
 TTLS = pytest.mark.parametrize("ttl", [None, 600.0], ids=["immortal", "ttl"])
-
-
-@pytest.fixture
-def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy(own_redis.socket) as proxy:
-        yield proxy
 
 
 def drained(counter: hotcount.Counter[int | Queued]) -> None:
@@ -63,6 +57,23 @@ def test_a_cut_at_any_byte_counts_every_add_once(
     assert counter.get("k") == len(cuts) + 1
     assert own_redis.redis().execute("GET", "c:k") == b"%d" % (len(cuts) + 1)
     assert counter.retry_stats().replayed == counter.retry_stats().queued > 0
+
+
+def test_an_add_beyond_max_queue_is_refused_and_not_sent(
+    own_redis: RedisServer, proxy: FaultProxy
+) -> None:
+    store = hotcount.Redis(proxy.url, timeout=20, silence_limit=20, max_queue=2)
+    counter = hotcount.Counter(store, retry=RetryQueue(), prefix="c")
+    counter.add("warm")
+    proxy.hold()
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(counter.add, key) for key in ("a", "b")]
+        eventually(lambda: own_redis.redis().execute("EXISTS", "c:a", "c:b") == 2)
+        with pytest.raises(hotcount.CapacityError, match="2 adds are under way"):
+            counter.add("beyond")
+        proxy.heal()
+        assert [answer.result() for answer in answers] == [1, 1]
+    assert counter.get("beyond") == 0
 
 
 @TTLS

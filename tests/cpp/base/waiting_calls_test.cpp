@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <hotcount/detail/base/event.hpp>
+#include <thread>
 #include <vector>
 
 #include "support/result_matchers.hpp"
@@ -131,6 +133,26 @@ TEST_F(WaitingCallsTest, WhoLetsGoOfItLetsGoOfNoCall) {
     open();
     EXPECT_EQ(*first.get(), 1);
     EXPECT_EQ(*second.get(), 2);
+}
+
+TEST_F(WaitingCallsTest, EachCallOfManyThreadsIsMade) {
+    constexpr int kThreads = 8;
+    constexpr int kCalls = 10'000;
+    calls_ = std::make_unique<WaitingCalls>("server", 1, kThreads * kCalls + 1);
+    std::atomic<int> made{0};
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < kThreads; ++caller) {
+        callers.emplace_back([&] {
+            for (int call = 0; call < kCalls; ++call) {
+                calls_->run(
+                    later(), [&] { ++made; }, [](const Error&) {});
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+    // One thread makes all calls, in their order.
+    EXPECT_EQ(*run(later(), []() -> Result<int> { return 1; }).get(), 1);
+    EXPECT_EQ(made, kThreads * kCalls);
 }
 
 }  // namespace

@@ -199,6 +199,20 @@ def test_new_rows_take_expired_ones_with_them_two_for_one(sides: BothSides) -> N
     assert [key.rsplit(":", 1)[1] for key in keys_of(sides)] == ["new1", "new2", "new3", "new4"]
 
 
+def test_an_expired_row_that_somebody_holds_delays_no_new_one(server: BothSides) -> None:
+    limiter = make(server)
+    limiter.hit_many(["held", "free"])
+    server.run("UPDATE hotcount_limit SET expires = 1")
+    (held,) = [key for key in keys_of(server) if key.endswith(":held")]
+    column = "`key`" if server.dialect == "mariadb" else '"key"'
+    with server.engine.begin() as other:
+        other.exec_driver_sql(
+            f"SELECT state FROM hotcount_limit WHERE {column} = '{held}' FOR UPDATE"
+        )
+        assert limiter.hit("new", timeout=2).allowed
+        assert [key.rsplit(":", 1)[1] for key in keys_of(server)] == ["held", "new"]
+
+
 def test_a_row_is_kept_for_as_long_as_it_counts(sides: BothSides) -> None:
     limiter = make(sides, "5/hour")
     limiter.hit("k", 5)

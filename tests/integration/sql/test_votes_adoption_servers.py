@@ -6,8 +6,11 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
+from tests.support.eventually import eventually
 from tests.support.likes import LIKES
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_votes import MariaDbSide
+from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script
 from tests.support.sqlalchemy_side import BothSides
@@ -190,3 +193,29 @@ def test_what_mariadb_cannot_do_is_named_before_anything_changes(
         engine.dispose()
         assert votes.cast(1, 9).changed
         assert int(votes.count(1)) == 3
+
+
+def test_a_refusal_waits_for_the_process_that_takes_the_counts_over(maria: MariaDbSide) -> None:
+    maria.run(
+        "CREATE TABLE item (id BIGINT PRIMARY KEY, vote_count BIGINT NOT NULL)",
+        "INSERT INTO item VALUES (1, 500)",
+    )
+    with maria.votes("naive") as first:
+        first.create_tables(existing_counts="keep")
+    marks = maria.run("SELECT name, value FROM vote_meta WHERE name <> 'schema'")
+    maria.run("DELETE FROM vote_meta WHERE name <> 'schema'", "DROP TABLE vote_anonymous")
+    waits = (
+        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        " AND trx_mysql_thread_id IN"
+        f" (SELECT id FROM information_schema.processlist WHERE db = '{maria.database}')"
+    )
+    with maria.votes("naive") as votes:
+        with maria.held("SELECT * FROM vote_meta FOR UPDATE") as session:
+            creation = in_background(votes.create_tables)
+            eventually(lambda: maria.run(waits)[0][0] == 1)
+            with session.cursor() as cursor:
+                cursor.executemany("INSERT INTO vote_meta (name, value) VALUES (%s, %s)", marks)
+            session.commit()
+        assert creation() is None
+        assert votes.cast(1, 7).changed
+        assert int(votes.count(1)) == 501
