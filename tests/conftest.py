@@ -21,14 +21,17 @@ from typing import Any
 
 import hotcount
 import pytest
+import redis
 
 from tests.faults import rows
+from tests.faults.proxy import FaultProxy
 from tests.support import hang_guard, mysql_server
 from tests.support.fired import FaultProofs
 from tests.support.journal_side import JournalSide
 from tests.support.long_tests import mark_long_tests
 from tests.support.loops import run
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import (
     PostgresDatabase,
     PostgresServer,
@@ -168,6 +171,26 @@ def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
     """A store at own_redis beside those that the test is about."""
     with own_redis.redis(timeout=20) as direct:
         yield direct
+
+
+@pytest.fixture
+def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    """redis-py's client of own_redis."""
+    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
+    with FaultProxy(own_redis.socket) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    """Three primaries and their replicas, for one test."""
+    with RedisCluster(tmp_path).started() as running:
+        yield running
 
 
 @contextmanager

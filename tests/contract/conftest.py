@@ -65,6 +65,11 @@ def counter(counter_store: Store) -> hotcount.Counter:
 
 
 @pytest.fixture
+def daily(counter_store: Store) -> hotcount.PeriodCounter:
+    return hotcount.PeriodCounter(counter_store)
+
+
+@pytest.fixture
 def sets(counter_store: Store) -> hotcount.LiveSets:
     return hotcount.LiveSets(counter_store)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import array
 import ctypes
-import re
 import sys
 import threading
 from collections import deque
@@ -19,17 +18,12 @@ import numpy as np
 import pytest
 from hotcount import Counter
 
-from tests.support.errors import kinds
+from tests.support.errors import kinds, shown
 from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 KEYS = ["a", "user:42", "\u00e9\u20ac\U0001f600", "x" * 300]
-
-
-def shown(value: object) -> str:
-    """A test's name, the same in every process: without addresses."""
-    return re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
 def view(column: Any) -> memoryview:

@@ -6,7 +6,6 @@ call that takes it, with and without a ttl, because those are different ways to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -18,15 +17,11 @@ import numpy as np
 import pytest
 from hotcount import Counter
 
+from tests.support.errors import shown
 from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-
-
-def shown(value: object) -> str:
-    """A test's name, the same in every process: without addresses."""
-    return re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
 @pytest.fixture(params=[None, 60], ids=["for-ever", "ttl"])

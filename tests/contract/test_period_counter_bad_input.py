@@ -23,11 +23,6 @@ AWARE = NAIVE.replace(tzinfo=timezone.utc)
 AT = AWARE.replace(year=date.today().year + 1)
 
 
-@pytest.fixture
-def daily(counter_store: Store) -> PeriodCounter:
-    return PeriodCounter(counter_store)
-
-
 class NoOffset(tzinfo):
     """A zone that does not know its offset: a datetime with it is naive."""
 

@@ -39,11 +39,6 @@ def change_of(zone: ZoneInfo, month: int) -> datetime:
     return day
 
 
-@pytest.fixture
-def daily(counter_store: Store) -> PeriodCounter:
-    return PeriodCounter(counter_store)
-
-
 @pytest.mark.parametrize("period", PERIODS)
 def test_add_returns_the_value_of_its_period_after_this_very_add(
     counter_store: Store, period: Period

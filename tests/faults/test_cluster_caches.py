@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import hotcount
@@ -18,12 +18,6 @@ pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 ITEMS = list(range(1, 41))
 KEYS = [f"page:{number}" for number in ITEMS]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    with RedisCluster(tmp_path).started() as running:
-        yield running
 
 
 def reshard(cluster: RedisCluster) -> None:

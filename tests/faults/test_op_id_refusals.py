@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
@@ -16,12 +15,6 @@ pytestmark = pytest.mark.server
 
 # What the script of op_ids calls, with a life and without.
 USED = ["PTTL", "HGET", "HSET", "HDEL", "INCRBY", "PEXPIRE", "SET", "TIME", "GET"]
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
 
 
 def stand(direct: hotcount.Redis) -> dict[bytes, object]:

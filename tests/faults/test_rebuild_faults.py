@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import hotcount
 import pytest
@@ -24,12 +23,6 @@ pytestmark = pytest.mark.server
 
 COMPANION = "{k}:versions.1"
 BUILD, HASH = f"{COMPANION}:build", f"{COMPANION}:next"
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
 
 
 @pytest.fixture

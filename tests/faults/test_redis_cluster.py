@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import hotcount
@@ -26,12 +26,6 @@ pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 KEYS = [f"k{number}" for number in range(200)]
 LATE = (hotcount.UnavailableError, hotcount.DeadlineError)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    with RedisCluster(tmp_path).started() as running:
-        yield running
 
 
 class Ledger:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 
 import hotcount
 import pytest
@@ -18,12 +17,6 @@ from tests.support.servers import RedisServer
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy(own_redis.socket) as proxy:
-        yield proxy
 
 
 def pipeline_bytes(keys: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,6 @@ CALLS: list[Any] = [
     pytest.param(lambda redis: hotcount.LiveSets(redis).remove("k", "a"), id="remove"),
     pytest.param(lambda redis: hotcount.LiveSets(redis).create("k", 60, {"z": 1}), id="create"),
 ]
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
 
 
 # Asked again until the deadline; the last time the answer may come too late.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import hotcount
 import pytest
@@ -30,12 +30,6 @@ TO_EVERYBODY: dict[str, tuple[Refuse, type[hotcount.HotcountError]]] = {
         hotcount.PermissionDeniedError,
     ),
 }
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as direct:
-        yield direct
 
 
 def refused_commands(redis: hotcount.Redis, names: str) -> int:

@@ -3,7 +3,7 @@ counted, and nothing else but what the caller was told may be; with an op_id exa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import hotcount
 import pytest
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.server
 
 # Coprime to the length of a key's part, so that all places of it are met.
 EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
-
-
-@pytest.fixture
-def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy(own_redis.socket) as proxy:
-        yield proxy
 
 
 def traffic(redis: hotcount.Redis, direction: int, work: Callable[[], object]) -> int:

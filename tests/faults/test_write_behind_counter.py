@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
@@ -114,12 +113,6 @@ def url(request: pytest.FixtureRequest, database_path: Path) -> str:
         return str(request.getfixturevalue("postgres_database").url)
     server = request.getfixturevalue("mariadb_server")
     return str(server.url(request.getfixturevalue("mariadb_database")))
-
-
-@pytest.fixture
-def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy(own_redis.socket) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize("ack", ["cache", "sql"])

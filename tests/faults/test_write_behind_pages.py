@@ -24,12 +24,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
-    with FaultProxy(own_redis.socket) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/votes.db"
 

@@ -49,12 +49,6 @@ def gate(own_redis: RedisServer, tmp_path: Path) -> Iterator[Gate]:
         yield gate
 
 
-@pytest.fixture
-def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=20) as client:
-        yield client
-
-
 def script(store: hotcount.Redis) -> hotcount.Counter:
     return hotcount.Counter(store, ttl=TTL)
 

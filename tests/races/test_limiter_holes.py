@@ -43,12 +43,6 @@ def within_one_second(attempt: Callable[[int], Any]) -> Any:
             return result
 
 
-@pytest.fixture
-def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=20) as client:
-        yield client
-
-
 @each_way
 def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
     plain: redis.Redis, way: Way

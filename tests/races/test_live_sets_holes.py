@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import hotcount
@@ -27,12 +27,6 @@ STALL = 0.6
 @pytest.fixture
 def store(own_redis: RedisServer) -> hotcount.Redis:
     return own_redis.redis(timeout=10)
-
-
-@pytest.fixture
-def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=10) as client:
-        yield client
 
 
 def stall(store: hotcount.Redis) -> None:

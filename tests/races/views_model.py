@@ -16,7 +16,6 @@ from tests.races.explorer import Findings, Model
 TOO_HIGH = "counted more than was added"
 LOST = "an add of a process that lives is lost"
 READ_TOO_HIGH = "a read says more than was added"
-READ_TOO_LOW = "a read lacks what Redis had acknowledged"
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,6 @@ CALLERS = 8
 STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
 
 
-@pytest.fixture
-def postgres(postgres_database: PostgresDatabase) -> PostgresDatabase:
-    return postgres_database
-
-
 def opened(postgres: PostgresDatabase, **options: Any) -> hotcount.Database:
     return hotcount.Database(f"{postgres.url}&isolation=serializable", timeout=60, **options)
 
