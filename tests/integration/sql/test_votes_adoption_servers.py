@@ -203,7 +203,9 @@ def test_a_refusal_waits_for_the_process_that_takes_the_counts_over(maria: Maria
     with maria.votes("naive") as first:
         first.create_tables(existing_counts="keep")
     marks = maria.run("SELECT name, value FROM vote_meta WHERE name <> 'schema'")
-    maria.run("DELETE FROM vote_meta WHERE name <> 'schema'", "DROP TABLE vote_anonymous")
+    balances = maria.run("SELECT item, slot, n, ver FROM vote_cell")
+    maria.run("DELETE FROM vote_meta WHERE name <> 'schema'", "DELETE FROM vote_cell")
+    maria.run("DROP TABLE vote_anonymous")
     waits = (
         "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
         " AND trx_mysql_thread_id IN"
@@ -215,6 +217,9 @@ def test_a_refusal_waits_for_the_process_that_takes_the_counts_over(maria: Maria
             eventually(lambda: maria.run(waits)[0][0] == 1)
             with session.cursor() as cursor:
                 cursor.executemany("INSERT INTO vote_meta (name, value) VALUES (%s, %s)", marks)
+                cursor.executemany(
+                    "INSERT INTO vote_cell (item, slot, n, ver) VALUES (%s, %s, %s, %s)", balances
+                )
             session.commit()
         assert creation() is None
         assert votes.cast(1, 7).changed
