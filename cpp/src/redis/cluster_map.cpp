@@ -113,7 +113,6 @@ void ClusterMap::refresh(SteadyTime due) {
             thread_random().below(static_cast<std::uint64_t>(kCost.count()) / 8))};
         paid_until_ = std::max(paid_until_, std::chrono::steady_clock::now()) + kCost + jitter;
     }
-    refreshes_.fetch_add(1, std::memory_order_relaxed);
     const SteadyTime began = std::chrono::steady_clock::now();
     std::optional<Error> why;
     bool found = false;

@@ -59,7 +59,6 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void listen(std::weak_ptr<void> alive, std::function<void()> listener);
     void run_at(SteadyTime time, std::function<void()> task);
     void close();
-    std::uint64_t refreshes() const { return refreshes_.load(std::memory_order_relaxed); }
 
   private:
     struct Asked {
@@ -97,7 +96,6 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     WorkerPool pool_{2};
     std::optional<Asked> asked_;                           // The refresh's.
     std::map<std::string, std::shared_ptr<Names>> names_;  // The refresh's, by endpoint.
-    std::atomic<std::uint64_t> refreshes_{0};
 
     std::mutex mutex_;
     std::map<std::uint16_t, std::unique_ptr<Node>> nodes_;
