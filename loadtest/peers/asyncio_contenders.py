@@ -21,7 +21,7 @@ import hotcount
 from hotcount import aio
 
 from loadtest.peers import keys
-from loadtest.peers.contenders import WARM
+from loadtest.peers.contenders import WARM, glide_client
 from loadtest.peers.rounds import KEY_PREFIX, RATE, TIMEOUT_S, Measured
 
 AsyncAdd = Callable[[str], Awaitable[object]]
@@ -30,13 +30,17 @@ Open = Callable[[int, int], AbstractAsyncContextManager[AsyncAdd]]
 
 
 @asynccontextmanager
-async def hotcount_aio(port: int, tasks: int, **options: Any) -> AsyncIterator[AsyncAdd]:
-    store = aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
+async def hotcount_at(url: str, **options: Any) -> AsyncIterator[AsyncAdd]:
+    store = aio.Redis(url, timeout=TIMEOUT_S)
     try:
         # The prefix that every other contender's keys have as part of them.
         yield aio.Counter(store, prefix=KEY_PREFIX.rstrip(":"), **options).add
     finally:
         await store.aclose()
+
+
+def hotcount_aio(port: int, tasks: int, **options: Any) -> AbstractAsyncContextManager[AsyncAdd]:
+    return hotcount_at(f"redis://127.0.0.1:{port}", **options)
 
 
 def hotcount_queued(port: int, tasks: int) -> AbstractAsyncContextManager[AsyncAdd]:
@@ -69,15 +73,11 @@ async def redis_asyncio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
 
 
 @asynccontextmanager
-async def glide(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+async def glide(port: int, tasks: int, kind: str = "Glide") -> AsyncIterator[AsyncAdd]:
     """One client, which multiplexes over one connection; 2 and 4 clients were no faster."""
-    from glide import GlideClient, GlideClientConfiguration, NodeAddress
+    import glide
 
-    client = await GlideClient.create(
-        GlideClientConfiguration(
-            [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
-        )
-    )
+    client = await glide_client(glide, port, kind)
     try:
         yield client.incr
     finally:

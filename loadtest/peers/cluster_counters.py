@@ -27,7 +27,6 @@ from typing import Any
 
 import hotcount
 import redis
-from hotcount import aio
 
 from loadtest.peers import asyncio_contenders, contenders, keys, options
 from loadtest.peers.report import summary, text_table
@@ -54,15 +53,6 @@ Adding = AbstractAsyncContextManager[asyncio_contenders.AsyncAdd]
 
 
 @asynccontextmanager
-async def hotcount_aio(url: str) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
-    store = aio.Redis(url, timeout=TIMEOUT_S)
-    try:
-        yield aio.Counter(store, prefix=KEY_PREFIX.rstrip(":")).add
-    finally:
-        await store.aclose()
-
-
-@asynccontextmanager
 async def redis_aio(port: int) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
     from redis.asyncio.cluster import RedisCluster as Client
 
@@ -74,53 +64,13 @@ async def redis_aio(port: int) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
         await client.aclose()
 
 
-@asynccontextmanager
-async def glide_aio(port: int) -> AsyncIterator[asyncio_contenders.AsyncAdd]:
-    from glide import GlideClusterClient, GlideClusterClientConfiguration, NodeAddress
-
-    client = await GlideClusterClient.create(
-        GlideClusterClientConfiguration(
-            [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
-        )
-    )
-    try:
-        yield client.incr
-    finally:
-        await client.close()
-
-
-class GlideSync(contenders.Peer):
-    def __init__(self, port: int) -> None:
-        from glide_sync import GlideClusterClient, GlideClusterClientConfiguration, NodeAddress
-
-        self._client = GlideClusterClient.create(
-            GlideClusterClientConfiguration(
-                [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
-            )
-        )
-
-    def adder(self, thread: int) -> contenders.Add:
-        add: contenders.Add = self._client.incr
-        return add
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class RedisPy(contenders.Peer):
+class RedisPy(contenders.RedisPy):
     def __init__(self, port: int) -> None:
         from redis.cluster import RedisCluster as Client
 
         self._client = Client(
             host="127.0.0.1", port=port, max_connections=64, socket_timeout=TIMEOUT_S
         )
-
-    def adder(self, thread: int) -> contenders.Add:
-        add: contenders.Add = self._client.incr
-        return add
-
-    def close(self) -> None:
-        self._client.close()
 
 
 class Hotcount(contenders.Hotcount):
@@ -155,14 +105,19 @@ def by_threads(opened: Callable[[], Any], threads: int) -> Run:
 
 def cases(cluster: RedisCluster, one: RedisCluster, plain: RedisServer) -> list[Case]:
     port, alone = cluster.nodes[0].port, f"redis://127.0.0.1:{plain.port}"
-    ours = partial(hotcount_aio, cluster.url)
+    ours = partial(asyncio_contenders.hotcount_at, cluster.url)
+    glide = partial(asyncio_contenders.glide, port, 0, "GlideCluster")
+    glide_sync = partial(contenders.GlideSync, port, "GlideCluster")
     made = []
     for tasks in (64, 256):
         loads = [
             Load(OURS, by_tasks(ours, "", tasks)),
             Load("redis.asyncio", by_tasks(partial(redis_aio, port), KEY_PREFIX, tasks)),
-            Load("glide", by_tasks(partial(glide_aio, port), KEY_PREFIX, tasks)),
-            Load("hotcount, one server", by_tasks(partial(hotcount_aio, alone), "", tasks)),
+            Load("glide", by_tasks(glide, KEY_PREFIX, tasks)),
+            Load(
+                "hotcount, one server",
+                by_tasks(partial(asyncio_contenders.hotcount_at, alone), "", tasks),
+            ),
         ]
         made.append(Case(f"three primaries, {tasks} tasks", "cluster", loads))
     made.append(
@@ -172,12 +127,12 @@ def cases(cluster: RedisCluster, one: RedisCluster, plain: RedisServer) -> list[
             [
                 Load(OURS, by_threads(partial(Hotcount, cluster.url), 64)),
                 Load("redis-py", by_threads(partial(RedisPy, port), 64)),
-                Load("glide-sync", by_threads(partial(GlideSync, port), 64)),
+                Load("glide-sync", by_threads(glide_sync, 64)),
             ],
         )
     )
     runs: dict[str, Callable[[str], Run]] = {
-        "64 tasks": lambda url: by_tasks(partial(hotcount_aio, url), "", 64),
+        "64 tasks": lambda url: by_tasks(partial(asyncio_contenders.hotcount_at, url), "", 64),
         "64 threads": lambda url: by_threads(partial(Hotcount, url), 64),
         "1 thread": lambda url: by_threads(partial(Hotcount, url), 1),
     }

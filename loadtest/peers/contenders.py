@@ -118,6 +118,14 @@ class RedisPyOwn(Peer):
             client.close()
 
 
+def glide_client(package: Any, port: int, kind: str) -> Any:
+    """A client of valkey-glide's package, sync or not; its kind is "Glide" or "GlideCluster"."""
+    settings = getattr(package, f"{kind}ClientConfiguration")(
+        [package.NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
+    )
+    return getattr(package, f"{kind}Client").create(settings)
+
+
 class GlideSync(Peer):
     """valkey-glide-sync: one client, shared, which multiplexes.
 
@@ -125,14 +133,10 @@ class GlideSync(Peer):
     make a slow machine's adds unknown.
     """
 
-    def __init__(self, port: int) -> None:
-        from glide_sync import GlideClient, GlideClientConfiguration, NodeAddress
+    def __init__(self, port: int, kind: str = "Glide") -> None:
+        import glide_sync
 
-        self._client = GlideClient.create(
-            GlideClientConfiguration(
-                [NodeAddress("127.0.0.1", port)], request_timeout=int(TIMEOUT_S * 1_000)
-            )
-        )
+        self._client = glide_client(glide_sync, port, kind)
 
     def adder(self, thread: int) -> Add:
         return self._client.incr  # type: ignore[no-any-return]
