@@ -53,7 +53,6 @@ TESTS: dict[str, tuple[str, tuple[str, ...]]] = {
             *("contract/*limit*", "contract/*reserv*", "contract/test_hit*"),
             *("faults/*limit*", "faults/*reserv*", "races/*limiter*"),
             *("integration/redis/*limit*", "integration/redis/test_leases"),
-            "integration/redis/test_known*",
             *("integration/redis/test_deny*", "integration/redis/test_hit*"),
             "integration/sql/test_sql_limiter",
         ),
