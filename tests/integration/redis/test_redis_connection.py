@@ -180,7 +180,7 @@ def test_a_key_of_another_type_is_left_alone(redis_server: RedisServer, command:
         counter.add("k")
     with pytest.raises(hotcount.WrongTypeError, match="k"):
         counter.get("k")
-    with pytest.raises(hotcount.WrongTypeError, match="^ZADD: "):
+    with pytest.raises(hotcount.WrongTypeError, match=r"^ZADD: "):
         redis.execute("zadd", "wrong:k", "1", "m")
     result = counter.add_many(["before", "k", "after"], errors="return")
     assert isinstance(result.errors[1], hotcount.WrongTypeError)
