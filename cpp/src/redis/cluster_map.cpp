@@ -19,6 +19,9 @@ constexpr Duration kSilence = 1500ms;
 // asked.
 constexpr Duration kPatience = 250ms;
 constexpr Duration kMapAge = 30s;
+// How long a node stays in doubt after the last report, with connect_timeout on top: longer than the
+// dialer pauses between two dials, since each dial that fails is a report.
+constexpr Duration kDoubt = 5s;
 // Rate limit of requests for a map: one each 125 ms, in a burst of at most eight.
 constexpr Duration kCost = 125ms;
 constexpr Duration kCredit = 8 * kCost;
@@ -81,7 +84,7 @@ void ClusterMap::want() {
 
 void ClusterMap::doubts(std::uint16_t node) {
     const std::lock_guard lock(mutex_);
-    doubted_.insert(node);
+    doubted_[node] = std::chrono::steady_clock::now();
     schedule(std::chrono::steady_clock::now());
 }
 
@@ -152,19 +155,34 @@ void ClusterMap::refresh(SteadyTime due) {
         if (found) {
             failure_.reset();
             last_refusal_.reset();
-            doubted_.clear();
+            settle_doubts(began);
         } else if (why) {
             failure_.emplace(began, *why);
         }
         if (again_) schedule(std::chrono::steady_clock::now());
-        if (found) schedule(std::chrono::steady_clock::now() + kMapAge);
+        if (found) {
+            schedule(std::chrono::steady_clock::now() + (doubted_.empty() ? kMapAge : kCost));
+        }
     }
     tell();
 }
 
+// Under the mutex, with a new map in told_.
+void ClusterMap::settle_doubts(SteadyTime asked_at) {
+    std::erase_if(doubted_, [&](const auto& each) {
+        const auto& [number, since] = each;
+        const auto known = nodes_.find(number);
+        const bool heard =
+            known != nodes_.end() && known->second->heard->load(std::memory_order_relaxed) >
+                                         since.time_since_epoch().count();
+        return heard || !told_->owners.contains(number) ||
+               since + kDoubt + options_.connect_timeout < asked_at;
+    });
+}
+
 // The nodes to ask, in order: primaries without doubt, then the seeds, then primaries in doubt.
 std::vector<Endpoint> ClusterMap::candidates() {
-    std::set<std::uint16_t> doubted;
+    std::map<std::uint16_t, SteadyTime> doubted;
     {
         const std::lock_guard lock(mutex_);
         doubted = doubted_;

@@ -4,7 +4,9 @@
 //   want() --> a node without doubt; after 250 ms another; then the seeds --> Router --> listeners
 //
 // Requests are sequential: at most eight a second, after a burst of eight. CLUSTER SLOTS and
-// CLUSTER NODES travel together.
+// CLUSTER NODES travel together. While a node in doubt owns slots and stays silent, requests go on:
+// its calls wait for a dial, which a paused node does not answer within connect_timeout, and the
+// first map with its successor ends that wait.
 //
 // Thread-safe. Per process: a forked child makes its own. Listeners and tasks run in threads of the
 // map without its locks.
@@ -43,7 +45,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     /// Asks for a newer map.
     void want();
-    /// Asks for a newer map, and asks this node last.
+    /// Asks for a newer map, and asks this node last, until it is heard or owns nothing.
     void doubts(std::uint16_t node);
     /// The error of the last request for a map, if it began after this time and failed.
     std::optional<Error> failure_since(SteadyTime time);
@@ -75,6 +77,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void schedule(SteadyTime not_before);
     void refresh(SteadyTime due);
     std::vector<Endpoint> candidates();
+    void settle_doubts(SteadyTime asked_at);
     // The login for one request: asked for with the first connection, and again after its first
     // refusal.
     struct AskedLogin {
@@ -99,8 +102,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     std::mutex mutex_;
     std::map<std::uint16_t, std::unique_ptr<Node>> nodes_;
-    std::set<std::uint16_t> doubted_;
-    SteadyTime due_{SteadyTime::max()};  // Of the next request.
+    std::map<std::uint16_t, SteadyTime> doubted_;  // When last.
+    SteadyTime due_{SteadyTime::max()};            // Of the next request.
     bool refreshing_{false};
     bool again_{false};
     bool closed_{false};
