@@ -46,7 +46,7 @@ ClusterCalls::ClusterCalls(Router& router, Lanes& lanes) : router_(router), lane
 
 // -- new calls ------------------------------------------------------------------------------------
 
-void ClusterCalls::submit(Request request, Deadline deadline, Completion<Reply> done,
+void ClusterCalls::submit(Request&& request, Deadline deadline, Completion<Reply>&& done,
                           const Cancelled* cancelled) {
     if (request.goes_alone()) {
         return done(make_error(ErrorCode::config,
@@ -54,7 +54,6 @@ void ClusterCalls::submit(Request request, Deadline deadline, Completion<Reply> 
                                    " is not known, and so are its keys: send it to a node of the "
                                    "cluster by a store of its own, redis://host:port"));
     }
-    const SteadyTime now = std::chrono::steady_clock::now();
     if (request.is_batch()) {
         std::vector<Request> parts = std::move(request).parts();
         const auto fan = std::make_shared<Fan>(parts.size(), std::move(done));
@@ -67,7 +66,6 @@ void ClusterCalls::submit(Request request, Deadline deadline, Completion<Reply> 
                 continue;
             }
             operation->route.slot = *slot;
-            operation->route.begun = now;
             operation->route.number = next_number();
             start(operation);
         }
@@ -78,7 +76,6 @@ void ClusterCalls::submit(Request request, Deadline deadline, Completion<Reply> 
         std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
     if (!slot) return operation->refuse(slot.error());
     operation->route.slot = *slot;
-    operation->route.begun = now;
     operation->route.number = next_number();
     start(operation);
 }
@@ -89,6 +86,7 @@ void ClusterCalls::start(const OperationPtr& operation) {
         if (const auto refused = lanes_.push(node, operation)) operation->refuse(*refused);
         return;
     }
+    operation->route.begun = std::chrono::steady_clock::now();
     Ended ended;
     {
         Lock lock(mutex_);

@@ -57,7 +57,7 @@ class ClusterCalls {
     ClusterCalls(Router& router, Lanes& lanes);
 
     /// An asynchronous call. A batch is split into its commands.
-    void submit(Request request, Deadline deadline, Completion<Reply> done,
+    void submit(Request&& request, Deadline deadline, Completion<Reply>&& done,
                 const Cancelled* cancelled);
 
     // -- calls that a thread waits for: it goes from lane to lane with its call

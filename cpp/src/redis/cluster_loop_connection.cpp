@@ -69,15 +69,18 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
     }
 
     // In one pass of the loop the sockets of several nodes may be readable, each with a callback of
-    // its own. A busy node gets the calls that all these callbacks submit in one send.
+    // its own. A busy node gets the calls that all these callbacks submit in one send. A node that
+    // has most of the calls has most of them in its own callback.
     void flush() override {
         if (!usable()) return end();
+        const std::size_t all = under_way();
         bool later = false;
         for_each_lane([&](LoopLane& lane) {
             if (!lane.wants_flush()) return;
-            if (lane.in_flight() == 0) return lane.flush();
+            if (lane.in_flight() == 0 || 2 * lane.under_way() > all) return lane.flush();
             later = true;
         });
+        plan();
         if (!later || later_) return;
         later_ = true;
         host_.flush_soon();
@@ -88,6 +91,7 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
         for_each_lane([](LoopLane& lane) {
             if (lane.wants_flush()) lane.flush();
         });
+        plan();
     }
 
     void on_readable(int fd) override {
@@ -145,6 +149,16 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
         for (std::size_t i = 0; i < lanes_.size(); ++i) {
             if (lanes_[i] != nullptr) f(*lanes_[i]);
         }
+    }
+
+    std::size_t under_way() {
+        std::size_t all = 0;
+        for_each_lane([&](const LoopLane& lane) { all += lane.under_way(); });
+        return all;
+    }
+    void plan() {
+        const std::size_t all = under_way();
+        for_each_lane([&](LoopLane& lane) { lane.plan(all); });
     }
 
     LoopLane& lane(std::uint16_t node) {

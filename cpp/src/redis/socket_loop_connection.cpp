@@ -76,9 +76,7 @@ class SocketLoopConnection final : public LoopLane {
         multiplexer_.count_unwaited();
         ask_flush();
         ask_tick();
-        // In a lane, all calls of a turn share one send: a third of the calls in flight, as with
-        // one server, would be only a few calls for each node.
-        if (connection_ == nullptr || is_lane() || multiplexer_.queued() < early_) return {};
+        if (connection_ == nullptr || multiplexer_.queued() < early_) return {};
         send();
         // A burst of more calls than before: send larger portions of it.
         if (++early_sends_ >= kThirds) early_ = std::min(2 * early_, kMostEarly);
@@ -93,12 +91,19 @@ class SocketLoopConnection final : public LoopLane {
         // these.
         multiplexer_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
-        const std::size_t under_way = multiplexer_.unwaited();
-        early_ = under_way < kFewestThirds
-                     ? kMostEarly
-                     : std::min((under_way + kThirds - 1) / kThirds, kMostEarly);
-        early_sends_ = 0;
+        if (!is_lane()) plan(multiplexer_.unwaited());
         complete_finished();
+    }
+
+    // A lane with at most half of the loop's calls sends once a turn: a third of its calls would be
+    // only a few.
+    void plan(std::size_t all) override {
+        const std::size_t own = multiplexer_.unwaited();
+        const std::size_t third = std::min((own + kThirds - 1) / kThirds, kMostEarly);
+        early_ = own < all && 2 * own <= all ? std::numeric_limits<std::size_t>::max()
+                 : own < kFewestThirds       ? kMostEarly
+                                             : third;
+        early_sends_ = 0;
     }
 
     void on_readable(int fd) override {
@@ -180,6 +185,7 @@ class SocketLoopConnection final : public LoopLane {
     bool wants_flush() const override { return flush_asked_; }
     std::size_t in_flight() const override { return multiplexer_.in_flight(); }
     std::size_t queued() const override { return multiplexer_.queued(); }
+    std::size_t under_way() const override { return multiplexer_.unwaited(); }
     bool watches(int fd) const override {
         return (dial_ != nullptr && fd == dial_->descriptor()) ||
                (connection_ != nullptr && fd == connection_->descriptor());
@@ -400,9 +406,9 @@ class SocketLoopConnection final : public LoopLane {
 
     // Before the completions: they may submit calls, which must not overtake the calls that left.
     void hand_back() {
-        const auto left = std::stable_partition(
-            ending_.begin(), ending_.end(),
-            [](const OperationPtr& operation) { return !operation->has_left(); });
+        const auto stays = [](const OperationPtr& operation) { return !operation->has_left(); };
+        auto left = std::find_if_not(ending_.begin(), ending_.end(), stays);
+        if (left != ending_.end()) left = std::stable_partition(left, ending_.end(), stays);
         const std::vector<OperationPtr> gone(left, ending_.end());
         ending_.erase(left, ending_.end());
         const auto owner = lane_.owner.lock();

@@ -45,6 +45,10 @@ class LoopLane : public LoopConnection {
     virtual bool wants_flush() const = 0;
     virtual std::size_t in_flight() const = 0;
     virtual std::size_t queued() const = 0;
+    /// Its calls that have not ended.
+    virtual std::size_t under_way() const = 0;
+    /// To be called after flush(), with the sum of under_way() of all lanes of the loop.
+    virtual void plan(std::size_t all) = 0;
     /// Whether the lane watches this descriptor.
     virtual bool watches(int fd) const = 0;
 };
