@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hotcount
+import hotcount.aio
 import pytest
 
 from tests.support.redis_cluster import RedisCluster
 from tests.support.sqlalchemy_side import both_sides
+from tests.support.wrong_clock import WrongClock
 
 pytestmark = [pytest.mark.server, pytest.mark.alone]
 
@@ -95,6 +98,40 @@ def test_votes_that_wait_are_all_written(
         expected = Counter(item for item, _ in acknowledged)
         assert [int(votes.count(item)) for item in ITEMS] == [expected[item] for item in ITEMS]
         assert votes.stats()["refused_votes"] == 0
+
+
+def test_a_promoted_replica_whose_clock_is_behind_gives_later_versions(tmp_path: Path) -> None:
+    """Its streams are behind as well: SQL has versions that it has never seen."""
+    behind = WrongClock(tmp_path).environment(-1000)
+    lasting = ("--repl-timeout", "86400")  # Some of it is by time(), which is right.
+    with (
+        RedisCluster(tmp_path, config=lasting, replica_environment=behind).started() as cluster,
+        hotcount.Database(f"sqlite:///{tmp_path}/votes.db") as database,
+        hotcount.Redis(cluster.url, timeout=10) as store,
+    ):
+        votes = hotcount.Votes(database, store, "write_behind", missing_items="create")
+        in_a_loop = hotcount.aio.Votes(database, store, "write_behind")
+        votes.create_tables()
+
+        async def cast_in_a_loop(value: int) -> None:
+            await in_a_loop.cast_many(ITEMS, [2] * len(ITEMS), value)
+
+        def cast(value: int) -> None:
+            votes.cast_many(ITEMS, [1] * len(ITEMS), value)
+            asyncio.run(cast_in_a_loop(value))
+
+        cast(1)
+        cluster.wait_replicas()
+        cluster.stop_replication(0)
+        cast(-1)
+        assert votes.sync_worker().run_once().unsettled == 0
+        assert [int(votes.get(item, user)) for item in ITEMS for user in (1, 2)] == [-1] * 80
+        cluster.nodes[3].run("CLUSTER", "FAILOVER", "TAKEOVER")
+        cluster.wait_ok()
+        cast(1)
+        assert votes.flush(timeout=30).at_risk == 0
+        assert [int(votes.get(item, user)) for item in ITEMS for user in (1, 2)] == [1] * 80
+        assert [int(count) for count in votes.count_many(ITEMS)] == [2] * len(ITEMS)
 
 
 @pytest.mark.parametrize(

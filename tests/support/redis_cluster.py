@@ -34,6 +34,7 @@ class ClusterNode(RedisServer):
         host: str = "127.0.0.1",
         password: str | None = None,
         tls: Certificates | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         folder.mkdir()
         self.host = host
@@ -50,6 +51,7 @@ class ClusterNode(RedisServer):
             folder,
             port=port,
             program=program,
+            environment=environment,
             config=(
                 *("--cluster-enabled", "yes", "--cluster-port", str(self.bus)),
                 *("--cluster-node-timeout", str(NODE_TIMEOUT), "--enable-debug-command", "yes"),
@@ -105,6 +107,7 @@ class RedisCluster:
         password: str | None = None,
         tls: Certificates | None = None,
         relayed: bool = False,
+        replica_environment: dict[str, str] | None = None,
     ) -> None:
         """`relayed`: the bus goes through this process, for cut_off()."""
         self.primaries = primaries
@@ -123,6 +126,7 @@ class RedisCluster:
                 host=host,
                 password=password,
                 tls=tls,
+                environment=replica_environment if number >= primaries else None,
             )
             for number in range(count)
         ]
@@ -229,11 +233,14 @@ class RedisCluster:
         """The other nodes do not reach this primary, and its replica is sent nothing; clients reach
         it."""
         assert self.relay
+        self.relay.cut_off(index)
+        self.stop_replication(index)
+
+    def stop_replication(self, index: int) -> None:
+        """The replica of this primary is sent nothing more."""
         for node in self._replicas_of(index):
             node.run("CONFIG", "SET", "masteruser", "nobody")
             node.run("CONFIG", "SET", "masterauth", "nothing")
-        self.relay.cut_off(index)
-        for node in self._replicas_of(index):
             node.run("CLIENT", "KILL", "TYPE", "master")
         fired("cut off")
 

@@ -421,6 +421,9 @@ class ClusterClient final : public CountingClient, public ClusterNodes {
     std::uint16_t owner(std::uint16_t slot) const override {
         return process_.get().map->router().owner(slot);
     }
+    std::uint32_t term(std::uint16_t slot) const override {
+        return process_.get().map->router().term(slot);
+    }
     std::uint64_t version() const override { return process_.get().map->router().version(); }
     std::string address(std::uint16_t node) const override {
         const auto known = process_.get().map->router().node(node);

@@ -24,6 +24,9 @@ class ClusterNodes {
     virtual ~ClusterNodes() = default;
     /// The number of the node that owns the slot, or kNobody if no map names an owner. Lock-free.
     virtual std::uint16_t owner(std::uint16_t slot) const = 0;
+    /// Changes when the slot gets another owner, or its owner another config epoch: the new owner may
+    /// lack writes that the former one acknowledged. Never 0. Lock-free.
+    virtual std::uint32_t term(std::uint16_t slot) const = 0;
     /// Changes when an owner does.
     virtual std::uint64_t version() const = 0;
     /// As Options::address(); of kNobody that of the cluster.

@@ -19,6 +19,7 @@ constexpr unsigned kRedirectionsAtOnce = 5;
 Router::Router(std::map<std::string, std::string> address_map)
     : address_map_(std::move(address_map)) {
     for (auto& owner : owners_) owner.store(kNobody, std::memory_order_relaxed);
+    for (auto& term : terms_) term.store(1, std::memory_order_relaxed);
 }
 
 Endpoint Router::translate(const Endpoint& announced) const {
@@ -83,6 +84,7 @@ std::uint16_t Router::number_of(const NodeInfo& info) {
 void Router::set_owner(std::uint16_t slot, std::uint16_t node, std::uint64_t floor) {
     floors_[slot] = std::max(floors_[slot], floor);
     owners_[slot].store(node, std::memory_order_release);
+    terms_[slot].fetch_add(1, std::memory_order_acq_rel);
 }
 
 bool Router::is_proven(const Topology& map, const Endpoint& asked) {
@@ -102,12 +104,17 @@ void Router::apply(const Topology& map, const Endpoint& asked) {
     if (without_epochs && has_map() && map.nodes.size() > 1 && !is_proven(map, asked)) return;
     std::vector<std::uint16_t> numbers;
     numbers.reserve(map.nodes.size());
-    for (Node& known : nodes_) known.owns = false;
+    std::vector<bool> owned;
+    for (Node& known : nodes_) owned.push_back(std::exchange(known.owns, false));
+    // Owners with another epoch than in the map before: replaced and promoted again meanwhile.
+    std::vector<bool> again(owned.size(), false);
     for (const NodeInfo& info : map.nodes) {
         const std::uint16_t number = number_of({info.id, translate(info.endpoint), info.epoch});
         numbers.push_back(number);
         if (number == kNobody) continue;
         nodes_[number].owns = true;
+        again.resize(nodes_.size(), false);
+        again[number] = number < owned.size() && owned[number] && info.epoch > nodes_[number].epoch;
         nodes_[number].epoch = std::max(nodes_[number].epoch, info.epoch);
     }
     bool changed = false;
@@ -119,6 +126,7 @@ void Router::apply(const Topology& map, const Endpoint& asked) {
         if (found == kNobody) continue;
         if (found == present) {
             floors_[slot] = std::max(floors_[slot], epoch);
+            if (again[found]) terms_[slot].fetch_add(1, std::memory_order_acq_rel);
             continue;
         }
         if (present != kNobody && !without_epochs && epoch < floors_[slot]) continue;

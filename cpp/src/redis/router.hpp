@@ -38,6 +38,11 @@ class Router {
     std::uint16_t owner(std::uint16_t slot) const {
         return owners_[slot].load(std::memory_order_acquire);
     }
+    /// Changes when the slot gets another owner, or its owner another config epoch: the new owner may
+    /// lack writes that the former one acknowledged. Never 0.
+    std::uint32_t term(std::uint16_t slot) const {
+        return terms_[slot].load(std::memory_order_acquire);
+    }
     /// Changes when an owner does.
     std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
@@ -83,6 +88,7 @@ class Router {
 
     const std::map<std::string, std::string> address_map_;
     std::array<std::atomic<std::uint16_t>, kSlots> owners_;
+    std::array<std::atomic<std::uint32_t>, kSlots> terms_;
     std::atomic<std::uint64_t> version_{0};
     std::atomic<bool> has_map_{false};
     mutable std::mutex mutex_;

@@ -403,6 +403,7 @@ Result<StreamMarks::Streams> WaitingVotes::streams(Deadline deadline) {
     HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams streams, marks.streams(deadline));
     Known& known = known_.get();
     const std::lock_guard lock(known.mutex);
+    if (known.space != streams.space) known.terms.fill(0);  // Their slots are others.
     known.space = streams.space;
     known.read = options.clock->steady_now();
     known.until = known.read + options.max_age;
@@ -447,12 +448,20 @@ std::string WaitingVotes::known_space() {
     return now < known.until ? known.space : std::string{};
 }
 
+VoteStream::Terms WaitingVotes::settled_terms() {
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    return known.terms;
+}
+
 Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, SteadyTime seen,
                                 Deadline deadline) {
     Known& known = known_.get();
     std::unique_lock lock(known.mutex);
     known.missing.insert(shard);
-    const auto there = [&] { return known.opened[shard] > seen; };
+    const auto there = [&] {
+        return known.opened[shard] > seen && known.terms[shard] == stream.term(space, shard);
+    };
     const bool waited =
         wait_or_interrupt(known.changed, lock, deadline, [&] { return !known.opening || there(); });
     // A caller that still needs it asks again below.
@@ -468,9 +477,14 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
     shards.insert(shard);
     known.opening = true;
     lock.unlock();
+    // A stream of a new primary may be there and behind the floor. Workers that have a page of the
+    // former primary do not raise the floor any more: its `life` is over.
+    VoteStream::Terms terms{};
     const auto open_all = [&](std::int64_t floor, std::int64_t life) -> Result<void> {
         for (const std::size_t each : shards) {
             HOTCOUNT_TRY(stream.open(space, each, floor, life, deadline));
+            terms[each] = stream.term(space, each);
+            if (terms[each] != 0) HOTCOUNT_TRY(stream.raise(space, each, floor, deadline));
         }
         return {};
     };
@@ -478,7 +492,10 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
     lock.lock();
     known.opening = false;
     if (opened) {
-        for (const std::size_t each : shards) known.opened[each] = now();
+        for (const std::size_t each : shards) {
+            known.opened[each] = now();
+            if (known.space == space) known.terms[each] = terms[each];
+        }
     } else {
         // Perhaps the tables were made anew.
         known.space.clear();

@@ -40,8 +40,12 @@ class WaitingVotes {
     Result<std::string> recent_space(Deadline deadline);
     /// As space(), if that needs no query; else empty.
     std::string known_space();
-    /// Makes a stream that was missing at `seen` or later, at the end of SQL's votes. Does nothing
-    /// if this process has made it since then: of many calls that found it missing one makes it.
+    /// For each stream the term (VoteStream::term) in which open() last moved it beyond SQL's votes;
+    /// 0: in none. A vote gets a later version than SQL's if this is the term before and after it.
+    VoteStream::Terms settled_terms();
+    /// Makes a stream that was missing at `seen` or later, at the end of SQL's votes, or moves one
+    /// that is there beyond them. Does nothing if this process has done so since then: of many calls
+    /// that found it missing one makes it.
     /// One call at a time makes streams, and the next one makes all those that other calls have
     /// requested meanwhile.
     Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
@@ -60,6 +64,7 @@ class WaitingVotes {
         SteadyTime until;
         SteadyTime read;
         std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
+        VoteStream::Terms terms{};                             // settled_terms()
         std::set<std::size_t> missing;                         // Their streams are waited for.
         bool opening{false};
         std::condition_variable changed;

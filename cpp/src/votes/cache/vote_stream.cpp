@@ -7,6 +7,7 @@
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
+#include "redis/slots.hpp"
 #include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
@@ -78,6 +79,10 @@ std::size_t VoteStream::shard_of(std::string_view space, const sql::Id& item) {
 std::string VoteStream::key(std::string_view space, std::size_t shard) const {
     return client_->options().prefix + "waiting:{" + std::string{space} + ":" +
            std::to_string(shard) + "}";
+}
+
+std::uint32_t VoteStream::term(std::string_view space, std::size_t shard) const {
+    return nodes_ == nullptr ? 0 : nodes_->term(redis::slot_of(key(space, shard)));
 }
 
 Error VoteStream::strange_reply() const {

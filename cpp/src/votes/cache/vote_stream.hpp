@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "redis/cluster_client.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
@@ -40,13 +41,19 @@ class VoteStream {
     static constexpr std::size_t kShards = 16;
 
     VoteStream(std::shared_ptr<redis::Client> client, const VotesOptions& options)
-        : client_(std::move(client)), options_(options) {}
+        : client_(std::move(client)), nodes_(redis::nodes_of(*client_)), options_(options) {}
 
     static constexpr std::string_view kOneStream = ".1";
     static constexpr Duration kKeepRefused = std::chrono::hours{30 * 24};
 
     static bool has_one_stream(std::string_view space) { return space.ends_with(kOneStream); }
     static std::size_t shard_of(std::string_view space, const sql::Id& item);
+
+    /// In a cluster, changes with the stream's primary: the new one may lack the stream's last votes,
+    /// and its clock be behind. 0 with one server.
+    std::uint32_t term(std::string_view space, std::size_t shard) const;
+    bool in_cluster() const { return nodes_ != nullptr; }
+    using Terms = std::array<std::uint32_t, kShards>;
 
     enum class Added : std::int8_t { added = 1, full = 0, unborn = -1 };
     /// Adds votes in their order, each to the stream of its item. `settle` gets each one's outcome, in
@@ -147,6 +154,7 @@ class VoteStream {
                              const std::vector<std::string>& arguments, Deadline deadline);
 
     const std::shared_ptr<redis::Client> client_;
+    redis::ClusterNodes* const nodes_;  // Null: one server.
     const VotesOptions options_;
 };
 

@@ -1,6 +1,7 @@
 #include "stream_adds.hpp"
 
 #include <algorithm>
+#include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <iterator>
 #include <set>
@@ -12,7 +13,8 @@ namespace {
 using Added = VoteStream::Added;
 using Casts = std::vector<Result<Cast>>;
 
-// A stream that is gone again each time that it was made: Redis loses its data.
+// A stream that is gone again each time that it was made, because Redis loses its data, or that has
+// another primary each time.
 constexpr int kMostAttempts = 3;
 
 Cast waiting_cast(const Ballot& ballot) {
@@ -54,17 +56,44 @@ struct StreamAdds::Call {
             }
         }
     }
+    // A vote that was added before may be applied, whatever its later attempt ended with.
+    Error of_vote(Error error) const {
+        if (!behind) return error;
+        error.code = ErrorCode::outcome_unknown;
+        error.message +=
+            "; the item's stream has another primary, and the vote may or may not be applied";
+        return error;
+    }
     void fail(const Error& error) {
-        const Result<Cast> failed{error};
+        const Result<Cast> failed{of_vote(error)};
         for (const std::size_t i : open) casts[i] = failed;
         open.clear();
     }
 
-    // Keeps `open` the votes that are to be added again, because their stream was missing.
-    void end_attempt(std::string_view space) {
+    // In a cluster, the streams of the votes that are open and not in the term of `settled`.
+    std::set<std::size_t> unsettled(std::string_view space, const VoteStream& stream,
+                                    const VoteStream::Terms& settled) const {
+        std::set<std::size_t> shards;
+        if (!stream.in_cluster()) return shards;
+        for (const std::size_t i : open) {
+            shards.insert(VoteStream::shard_of(space, ballots[i].item));
+        }
+        std::erase_if(
+            shards, [&](std::size_t shard) { return stream.term(space, shard) == settled[shard]; });
+        return shards;
+    }
+
+    // Keeps `open` the votes that are to be added again, because their stream was missing, or got
+    // another primary meanwhile, whose ids may be behind: a vote twice in a stream is one vote.
+    void end_attempt(std::string_view space, const VoteStream& stream) {
+        const std::set<std::size_t> moved = unsettled(space, stream, terms);
         for (std::size_t at = 0; at < open.size(); ++at) {
-            if (added[at] != Added::unborn) continue;
-            unborn.insert(VoteStream::shard_of(space, ballots[open[at]].item));
+            if (added[at] != Added::unborn && (added[at] != Added::added || moved.empty()))
+                continue;
+            const std::size_t shard = VoteStream::shard_of(space, ballots[open[at]].item);
+            if (added[at] == Added::added && !moved.contains(shard)) continue;
+            unborn.insert(shard);
+            behind = behind || added[at] == Added::added;
         }
         // All votes of such a stream again, also those added after another process made it: they
         // keep their order.
@@ -73,8 +102,9 @@ struct StreamAdds::Call {
         });
         if (++attempts < kMostAttempts) return;
         fail(make_error(ErrorCode::unavailable,
-                        "Redis has lost the stream of the item again and again; nothing "
-                        "was applied"));
+                        behind ? "the stream of the item has moved again and again"
+                               : "Redis has lost the stream of the item again and again; nothing "
+                                 "was applied"));
     }
 
     const std::span<const Ballot> ballots;
@@ -84,6 +114,8 @@ struct StreamAdds::Call {
     std::vector<std::optional<Added>> added{};  // Of those in `open`, in this attempt.
     std::set<std::size_t> unborn{};  // Shards of all in `open` that were tried before, ...
     SteadyTime sent{};               // ... then.
+    VoteStream::Terms terms{};       // WaitingVotes::settled_terms(), then.
+    bool behind{false};              // Some were added in another term.
     int attempts{0};
 };
 
@@ -173,7 +205,7 @@ Casts StreamAdds::add_portion(std::span<const Ballot> ballots, Deadline deadline
         const std::string space = prepare(call);
         if (call.open.empty()) break;
         send(call, space, waiting_->stream.client().waiting(), [] {});
-        call.end_attempt(space);
+        call.end_attempt(space, waiting_->stream);
     }
     return std::move(call.casts);
 }
@@ -182,21 +214,25 @@ void StreamAdds::add_portion_async(std::span<const Ballot> ballots, Deadline dea
                                    std::function<void(Casts)> done) {
     const auto call = std::make_shared<LateCall>(ballots, deadline, std::move(done));
     const std::string space = waiting_->known_space();
+    const bool settled =
+        call->unsettled(space, waiting_->stream, waiting_->settled_terms()).empty();
     // Calls that need SQL first run one after the other; later calls queue behind them.
-    if (space.empty() || late_.get().calls.load() > 0 || call->open.size() != ballots.size() ||
-        ballots.empty()) {
+    if (space.empty() || !settled || late_.get().calls.load() > 0 ||
+        call->open.size() != ballots.size() || ballots.empty()) {
         return send_late(call);
     }
     send_async(call, space);
 }
 
-// Makes the missing streams. Returns the streams' name; votes that cannot be added get an error.
+// Makes the missing streams, and moves those of new primaries. Returns the streams' name; votes that
+// cannot be added get an error.
 std::string StreamAdds::prepare(Call& call) {
     auto space = waiting_->space(call.deadline);
     if (!space) {
         call.fail(not_applied(std::move(space).error()));
         return {};
     }
+    call.unborn.merge(call.unsettled(*space, waiting_->stream, waiting_->settled_terms()));
     for (const std::size_t shard : std::exchange(call.unborn, {})) {
         const auto opened = waiting_->open(*space, shard, call.sent, call.deadline);
         if (opened) continue;
@@ -207,7 +243,7 @@ std::string StreamAdds::prepare(Call& call) {
         }
         std::erase_if(call.open, [&](std::size_t i) {
             const bool refused = VoteStream::shard_of(*space, call.ballots[i].item) == shard;
-            if (refused) call.casts[i] = not_applied(opened.error());
+            if (refused) call.casts[i] = call.of_vote(not_applied(opened.error()));
             return refused;
         });
     }
@@ -223,12 +259,14 @@ void StreamAdds::send(Call& call, std::string_view space, redis::Channel& channe
     }
     call.added.assign(call.open.size(), std::nullopt);
     call.sent = waiting_->now();
+    call.terms = waiting_->settled_terms();
     waiting_->stream.add(
         space, some.empty() ? call.ballots : std::span<const Ballot>{some}, channel, call.deadline,
         [this, &call](std::size_t at, Result<Added> added) {
             const std::size_t i = call.open[at];
             if (added) call.added[at] = *added;
             note(call.ballots[i], std::move(added), call.casts[i]);
+            if (!call.casts[i]) call.casts[i] = call.of_vote(call.casts[i].error());
         },
         std::move(done));
 }
@@ -249,7 +287,7 @@ void StreamAdds::note(const Ballot& ballot, Result<Added> added, Result<Cast>& c
 void StreamAdds::send_async(const std::shared_ptr<LateCall>& call, std::string_view space) {
     send(*call, space, waiting_->stream.client().without_waiting(),
          [self = shared_from_this(), call, space = std::string{space}] {
-             call->end_attempt(space);
+             call->end_attempt(space, self->waiting_->stream);
              if (call->open.empty()) return call->done(std::move(call->casts));
              self->send_late(call);
          });
