@@ -48,10 +48,13 @@ class Line:
         self._failure: HotcountError | None = None
         self._failed_until = 0.0
 
-    def note(self, refusal: Decision) -> None:
-        """Keeps the refusal that the head got before it sleeps."""
-        self._refusal = refusal
-        self._due = time.monotonic() + (refusal.retry_after or 0.0)
+    def note(self, decision: Decision) -> None:
+        """Keeps the head's refusal. That of a cost above the limit is the head's alone: it says
+        neither when there is room for others, nor that there never is."""
+        if decision.allowed or decision.retry_after is None:
+            return
+        self._refusal = decision
+        self._due = time.monotonic() + decision.retry_after
 
     def refusal(self) -> Decision | None:
         """The decision for a waiter that times out before its turn; None: no refusal is known."""
@@ -68,8 +71,7 @@ class Line:
 
     def pause(self, patience: Patience, decision: Decision) -> float | None:
         """Seconds that the head sleeps; None: it gives up, or was admitted."""
-        if not decision.allowed:
-            self.note(decision)
+        self.note(decision)
         pause = patience.pause(decision, has_followers=len(self._waiters) > 1)
         if decision.allowed and pause is not None:
             self._due = time.monotonic() + pause
@@ -165,7 +167,7 @@ class Lines:
             is_past = until is not None and (decision is not None or until <= time.monotonic())
             if line is None or is_past:
                 line = self.by_name[name] = Line(self, name)
-            if decision is not None and not decision.allowed and not line._waiters:
+            if decision is not None and not line._waiters:
                 line.note(decision)
             return line, line.join(waiter)
 
@@ -314,8 +316,8 @@ async def acquire_soon(
             decision = await ask()
             if patience.pause(decision) is None:
                 return decision
-        elif line.is_in_vain(patience):
-            return line.refusal() or await ask()
+        elif line.is_in_vain(patience) and (told := line.refusal()) is not None:
+            return told
     waiter = make_waiter()
     line, is_head = lines.join(name, waiter, decision)
     try:
@@ -324,7 +326,8 @@ async def acquire_soon(
             return _after(decision)
         why = HEAD if is_head else await waiter.sleep(patience.left())
         if why is None:
-            return line.refusal() or await ask()
+            told = line.refusal()
+            return await ask() if told is None else told
         if isinstance(why, HotcountError):
             raise _not_sent(why)
         if not is_head or decision is None:

@@ -115,6 +115,26 @@ async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store
     assert waiting(limiter) == 0
 
 
+async def test_waiters_whose_time_passes_do_not_ask_the_store(limit_store: AnyStore) -> None:
+    limiter = Failing(limit_store, "50/second")
+    await limiter.block("k", 0.2)
+    patient = asyncio.create_task(limiter.acquire("k"))
+    await queued(limiter, 1)
+    late = asyncio.create_task(limiter.acquire("k", timeout=1))
+    await queued(limiter, 2)
+    await limiter.block("k", 60)
+    asked = limiter.asked
+    while limiter.asked == asked:  # Its head does, when the first block ends.
+        await asyncio.sleep(0.001)
+    asked = limiter.asked
+    refused = [await late, await limiter.acquire("k", timeout=1)]
+    assert limiter.asked == asked
+    for one in refused:
+        assert (one.allowed, one.reason) == (False, "blocked")
+        assert 50 < (one.retry_after or 0) <= 60
+    patient.cancel()
+
+
 class Told(aio.Limiter):
     """Writes down until when each hit of acquire that was admitted ahead has to wait."""
 

@@ -54,6 +54,11 @@ struct Line {
         what = decision;
         due = std::chrono::steady_clock::now() + decision.retry_after.value_or(Duration{0});
     }
+    /// Keeps the head's refusal. That of a cost above the limit is the head's alone: it says neither
+    /// when there is room for others, nor that there never is.
+    void note(const Decision& decision) {
+        if (!decision.allowed && decision.retry_after) expect(refusal, decision);
+    }
     /// The answer to a waiter that leaves the queue behind the head.
     Decision answer() const {
         Decision told = *refusal;
@@ -110,7 +115,7 @@ class Lines {
                 line_ = lines_.lines_[name] = std::make_shared<Line>();
             }
             first_ = line_->waiters.empty();
-            if (first_ && decision && !decision->allowed) line_->expect(line_->refusal, *decision);
+            if (first_ && decision) line_->note(*decision);
             at_ = line_->waiters.insert(line_->waiters.end(), &waiter_);
         }
         Place(const Place&) = delete;
@@ -151,7 +156,7 @@ class Lines {
         /// Of the head: for how long it sleeps. None: it gives up, or was admitted.
         std::optional<Duration> pause(const Decision& decision) {
             const std::lock_guard lock(lines_.mutex_);
-            if (!decision.allowed) line_->expect(line_->refusal, decision);
+            line_->note(decision);
             const auto pause = waiting_.pause(decision, line_->waiters.size() > 1);
             if (decision.allowed && pause) line_->expect(line_->ahead, decision);
             return pause;

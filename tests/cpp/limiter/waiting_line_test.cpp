@@ -130,6 +130,47 @@ TEST_F(WaitingLineTest, OneFailureOfTheStoreAndErrorsOfArgumentsAreTheHeadsAlone
     }
 }
 
+TEST_F(WaitingLineTest, TheRefusalOfACostAboveTheLimitIsOfItsHeadAlone) {
+    // Two failures leave a queue that knows no refusal, so that any cost joins it.
+    std::vector<std::thread> failed;
+    failed.reserve(2);
+    for (int number = 0; number < 2; ++number) failed.push_back(start(waiting()));
+    failures_ = 3;
+    for (std::thread& thread : failed) thread.join();
+    failures_ = 0;
+    outcomes_.clear();
+
+    std::atomic<bool> answers_first{false};
+    std::atomic<bool> answers_second{false};
+    Waiting above = waiting();
+    above.cost = 2;
+    above.ask = [&]() -> Result<Decision> {
+        while (!answers_first) std::this_thread::yield();
+        Decision decision = refusal();
+        decision.retry_after.reset();
+        return decision;
+    };
+    Waiting slow = waiting();
+    slow.ask = [&]() -> Result<Decision> {
+        while (!answers_second) std::this_thread::yield();
+        return Decision{};
+    };
+    slow.pause = [](const Decision&, bool) { return std::nullopt; };
+    std::thread head = start(above);
+    std::thread next = start(slow);
+    Waiting late = waiting();
+    late.ends = std::chrono::steady_clock::now() + 300ms;
+    std::thread last = start(late);
+    answers_first = true;
+    head.join();
+    last.join();
+    answers_second = true;
+    next.join();
+    ASSERT_EQ(outcomes_.size(), 3U);
+    EXPECT_FALSE(outcomes_[0]->retry_after) << "the head's own";
+    EXPECT_EQ(outcomes_[1]->retry_after, Duration{1ms}) << "its cost has room in time";
+}
+
 TEST_F(WaitingLineTest, OneWhoseTimePassesBehindTheHeadGetsItsRefusal) {
     Waiting long_pause = waiting();
     long_pause.ask = [&]() -> Result<Decision> {
