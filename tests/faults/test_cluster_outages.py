@@ -84,6 +84,26 @@ def test_a_primary_that_is_away_answers_no_other_primarys_hits(
     assert not [text for text in said if any(other in text for other in others)]
 
 
+def test_hits_of_several_slots_begin_the_outage_at_their_first_call(
+    cluster: RedisCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hotcount")
+    with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
+        limiter = hotcount.Limiter(store, "1000/minute", on_error="open")
+        assert set(reasons(limiter, KEYS)) == {"allowed"}
+        away, here = keys_of(cluster, 0), keys_of(cluster, 1)
+        cluster.pause(0)
+        # The primary that answers comes first: its reserve takes a little of the time.
+        assert hit_all([(limiter, here[0], 1), (limiter, away[0], 1)])
+        began = time.monotonic()
+        assert set(reasons(limiter, away)) == {"open"}
+        assert time.monotonic() - began < TIMEOUT, "a known outage makes nobody wait"
+        cluster.resume(0)
+    port = cluster.nodes[0].port
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if f"redis 127.0.0.1:{port} is away: on_error=" in text]
+
+
 async def test_a_loop_asks_the_others(cluster: RedisCluster) -> None:
     async with hotcount.aio.Redis(cluster.url, timeout=TIMEOUT) as store:
         limiter = hotcount.aio.Limiter(store, "1000/minute", on_error="closed")

@@ -106,11 +106,12 @@ struct OutageAnswers {
 
   private:
     // Two timeouts are no sign of an outage: that of a call with a shorter timeout than the store,
-    // and that of a call that ended more than kPunctual late, because this process stalled.
+    // and that of a call that ended more than kPunctual late, because this process stalled. A
+    // reserve of hit_all has what the reserves before it have left of the store's timeout.
     static bool is_doubtful(const Asking& asking, ErrorCode code, Duration patience) {
         if (code != ErrorCode::deadline && code != ErrorCode::outcome_unknown) return false;
         const Duration wanted = asking.timeout.value_or(patience);
-        return wanted < patience ||
+        return wanted < patience - patience / 10 ||
                std::chrono::steady_clock::now() - asking.at > wanted + kPunctual;
     }
 
