@@ -143,6 +143,9 @@ class RetryingCounter {
                         AsyncCall call = {});
 
     RetryStats stats() const;
+    /// The servers that stopped answering since the last call of this, as messages name them: the
+    /// server, or primaries of a cluster.
+    std::vector<std::string> take_silent();
     const RetryQueue& queue() const;
     /// Waits until the queue is empty, or until the timeout (nullopt: the client's), and then
     /// closes the journal. Returns the number of adds that still wait: they stay in the journal, or
@@ -192,6 +195,9 @@ class RetryingPeriodCounter {
                         Completion<BatchResult<Added>> done, AsyncCall call = {});
 
     RetryStats stats() const;
+    /// The servers that stopped answering since the last call of this, as messages name them: the
+    /// server, or primaries of a cluster.
+    std::vector<std::string> take_silent();
     const RetryQueue& queue() const;
     /// As RetryingCounter::close.
     std::size_t close(Timeout timeout = {});

@@ -408,6 +408,7 @@ void RetryEngine::look_at_deadlines(Lane& lane, SteadyTime now) {
             add.done = {};
             copy.cancelled = add.cancelled = nullptr;
         }
+        if (!copies.empty()) note_silent(lane);
         accept(lane, copies);
         std::unordered_set<std::uint64_t> taken;
         for (const UnsettledAdd& copy : copies) taken.insert(copy.sequence);
@@ -432,6 +433,7 @@ void RetryEngine::look_at_deadlines(Lane& lane, SteadyTime now) {
         }
     }
     lane.direct.swap(in_time);
+    if (!late.empty()) note_silent(lane);
     enqueue(lane, std::move(late), false);
 }
 

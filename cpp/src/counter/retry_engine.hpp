@@ -100,6 +100,8 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     /// Starts the thread unless it runs. A capacity error if the system refuses one.
     Result<void> start();
     RetryStats stats() const;
+    /// The servers that stopped answering since the last call of this, as messages name them.
+    std::vector<std::string> take_silent();
     /// Waits until the queue is empty, then does as stop().
     std::size_t drain(Deadline deadline);
     /// Ends the thread and closes the journal; waits at most 2 s for that. Returns the number of
@@ -190,6 +192,7 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     static void release_held(Lane& lane);
     Error to_error(const UnsettledAdd& add, const redis::ReplyError& refusal) const;
     void went_away(Lane& lane);
+    void note_silent(const Lane& lane);
     void publish();
     void answer(UnsettledAdd& add, Result<AddAnswer> outcome);
     std::size_t waiting_count() const;
@@ -224,6 +227,7 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     Keys here_;  // Keys to which a caller is sending an add itself.
     std::vector<Returned> returned_;
     std::set<std::uint16_t> answered_;  // Nodes that answered callers since the last look.
+    std::set<std::uint16_t> silent_;    // Nodes that take_silent() is to name.
     std::map<std::uint16_t, ServerClock> clocks_;  // Only the thread writes them.
 
     // Used by the thread alone.

@@ -26,6 +26,25 @@ bool RetryEngine::is_away() const {
     return std::ranges::any_of(lanes_, [](const auto& each) { return each.second.away; });
 }
 
+void RetryEngine::note_silent(const Lane& lane) {
+    const std::lock_guard lock(mutex_);
+    silent_.insert(lane.node);
+}
+
+std::vector<std::string> RetryEngine::take_silent() {
+    std::set<std::uint16_t> nodes;
+    {
+        const std::lock_guard lock(mutex_);
+        nodes.swap(silent_);
+    }
+    std::vector<std::string> names;
+    for (const std::uint16_t node : nodes) {
+        names.push_back(nodes_ == nullptr ? settings_->client->options().address()
+                                          : nodes_->address(node));
+    }
+    return names;
+}
+
 void RetryEngine::release_held(Lane& lane) {
     if (lane.held.empty()) return;
     lane.waiting.insert(lane.waiting.begin(), std::make_move_iterator(lane.held.begin()),

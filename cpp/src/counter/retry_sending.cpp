@@ -387,6 +387,7 @@ void RetryEngine::went_away(Lane& lane) {
     lane.retry_at = steady_now() + lane.backoff;
     distrust_clock(lane);
     if (std::exchange(lane.away, true)) return;
+    note_silent(lane);
     const std::lock_guard lock(mutex_);
     ++stats_.outages;
 }

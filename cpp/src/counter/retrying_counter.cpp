@@ -69,6 +69,10 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
 const RetryQueue& RetryingCounter::queue() const { return held_->settings->queue; }
 RetryStats RetryingCounter::stats() const { return held_->engine.get()->stats(); }
 
+std::vector<std::string> RetryingCounter::take_silent() {
+    return held_->engine.get()->take_silent();
+}
+
 std::size_t RetryingCounter::close(Timeout timeout) {
     return held_->engine.get()->drain(held_->settings->client->deadline(timeout));
 }

@@ -135,6 +135,10 @@ Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
 const RetryQueue& RetryingPeriodCounter::queue() const { return held_->settings().queue; }
 RetryStats RetryingPeriodCounter::stats() const { return held_->engine().stats(); }
 
+std::vector<std::string> RetryingPeriodCounter::take_silent() {
+    return held_->engine().take_silent();
+}
+
 std::size_t RetryingPeriodCounter::close(Timeout timeout) {
     return held_->engine().drain(held_->deadline(timeout));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <hotcount/retry_queue.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -155,16 +156,18 @@ class BoundQueue {
         return finish(std::make_shared<AddedBatch>(std::move(rows), std::move(errors)), on_errors);
     }
 
-    /// An outage is logged when it is first noticed, and once more when nothing waits any more.
+    /// A server's outage is logged when it is first noticed, and the end of all of them when nothing
+    /// waits any more.
     void log_outage(const StoreReference& store) {
-        if (std::exchange(away_logged_, true)) return;
-        // The name of a cluster has the first host of its URL, which need not be the one.
-        log("warning", (is_cluster(store) ? "a primary of " : "") + server(store) +
-                           " does not answer: adds wait in the retry queue");
+        for (const std::string& name : core->take_silent()) log_silent(name);
+        // An add behind others that an earlier process left. The name of a cluster has the first
+        // host of its URL, which need not be the one.
+        if (away_logged_.empty())
+            log_silent((is_cluster(store) ? "a primary of " : "") + server(store));
     }
     void log_return(const StoreReference& store) {
-        if (!away_logged_ || core->stats().waiting > 0) return;
-        away_logged_ = false;
+        if (away_logged_.empty() || core->stats().waiting > 0) return;
+        away_logged_.clear();
         const RetryStats stats = core->stats();
         log("info", server(store) + " answers: no add waits any more. Since the counter was made " +
                         std::to_string(stats.replayed) + " of the queue were counted, " +
@@ -202,6 +205,10 @@ class BoundQueue {
     const std::optional<QueueRow> row;
 
   private:
+    void log_silent(const std::string& name) {
+        if (!away_logged_.insert(name).second) return;
+        log("warning", name + " does not answer: adds wait in the retry queue");
+    }
     static bool is_cluster(const StoreReference& store) {
         return store.backend<redis::Client>()->options().cluster;
     }
@@ -209,7 +216,7 @@ class BoundQueue {
         return store.backend<redis::Client>()->options().address();
     }
 
-    bool away_logged_{false};  // Guarded by the GIL, as the next.
+    std::set<std::string> away_logged_{};  // Guarded by the GIL, as the next.
     bool closed_{false};
 };
 
