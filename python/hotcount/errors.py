@@ -73,7 +73,8 @@ class HotcountError(Exception):
     timeout: float | None = None
     """The call's timeout in seconds, if it ended for lack of time or of a server."""
     key: str | bytes | None = None
-    """The key as stored, with its prefixes; bytes if it is not UTF-8."""
+    """The key as stored, with its prefixes; bytes if it is not UTF-8. Elements of a batch that a
+    Redis did not answer share an error, which names none."""
     option: str | None = None
     """The option or argument that is bad."""
     value: str | None = None
@@ -178,7 +179,7 @@ class BatchError(HotcountError):
     """Some elements of a batch failed; the others are done.
 
     ``result`` is the whole batch, as ``errors="return"`` would have given it; ``errors`` maps the
-    index of each failed element to its own error.
+    index of each failed element to its error, which elements that say the same share.
     """
 
     result: Any

@@ -175,11 +175,13 @@ class RedisBackend final : public CounterBackend {
             return redis::submit_script_batch(
                 *route.channel, server(), std::move(batch), route.deadline,
                 [names, gather](std::size_t i, Result<Reply> reply) {
-                    gather->put(i, value_of((*names)[i], reply));
+                    gather->put(i, reply ? to_value(*reply, (*names)[i])
+                                         : about_element((*names)[i], reply.error()));
                 },
                 [] {}, route.cancelled);
         }
-        submit_incr_batch(*route.channel, {server(), about, std::move(keys), std::move(amounts)},
+        submit_incr_batch(*route.channel,
+                          {server(), about_element, std::move(keys), std::move(amounts)},
                           route.deadline, std::move(done), route.cancelled);
     }
 
@@ -249,7 +251,8 @@ class RedisBackend final : public CounterBackend {
         redis::submit_script_batch(
             *route.channel, server(), std::move(batch), route.deadline,
             [server = server(), names, gather](std::size_t i, Result<Reply> reply) {
-                gather->put(i, to_period_answer(server, (*names)[i], std::move(reply)));
+                gather->put(i, reply ? to_period_answer(server, (*names)[i], std::move(reply))
+                                     : about_element((*names)[i], reply.error()));
             },
             [] {}, route.cancelled);
     }
@@ -286,6 +289,9 @@ class RedisBackend final : public CounterBackend {
         if (error.code == ErrorCode::overflow) return counter_overflow(key);
         return redis::of_key(key, error);
     }
+    static Error about_element(const std::string& key, const Error& error) {
+        return redis::concerns_all_keys(error) ? error : about(key, error);
+    }
 
     static Result<PeriodAnswer> to_period_answer(const std::string& server, const std::string& key,
                                                  Result<Reply> reply) {
@@ -317,11 +323,11 @@ class RedisBackend final : public CounterBackend {
     // One reply of a batch as a counter's value.
     static Result<std::int64_t> element(const std::string& server, const Result<Reply>& batch,
                                         std::size_t index, const std::string& key) {
-        if (!batch) return about(key, batch.error());
+        if (!batch) return about_element(key, batch.error());
         const Reply& reply = std::get<redis::ReplyArray>(batch->value)[index];
         const auto* error = std::get_if<redis::ReplyError>(&reply.value);
         if (error == nullptr) return to_value(reply, key);
-        return about(key, redis::to_error(*error, server + ": GET"));
+        return about_element(key, redis::to_error(*error, server + ": GET"));
     }
 
     static void submit(Request request, const Route& route, Completion<Reply> done) {

@@ -228,7 +228,7 @@ struct Limiter::Batch {
         for (std::size_t i = 0; i < places.size(); ++i) {
             decisions[places[i]] = outcomes[i]
                                        ? Result<Decision>{to_decision(*outcomes[i], rates, shadow)}
-                                       : outcomes[i].error();
+                                       : failed_as<Decision>(outcomes[i]);
         }
         return std::move(decisions);
     }

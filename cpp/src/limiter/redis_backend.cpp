@@ -179,7 +179,10 @@ class ScriptBackend final : public RedisLimiterBackend {
             redis::channel_of(*client_, call), server(), std::move(batch),
             client_->deadline(call.timeout),
             [gathered](std::size_t i, const Result<redis::Reply>& reply) {
-                gathered->outcomes[i] = to_outcome(gathered->server, reply, gathered->keys[i]);
+                const std::string& key = gathered->keys[i];
+                gathered->outcomes[i] = reply || !redis::concerns_all_keys(reply.error())
+                                            ? to_outcome(gathered->server, reply, key)
+                                            : failed_as<Outcome>(reply);
             },
             [gathered, done = std::move(done)] { done(std::move(gathered->outcomes)); },
             call.cancelled);

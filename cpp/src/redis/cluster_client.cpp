@@ -87,6 +87,13 @@ class ThreadLanes final : public Lanes,
             cancelled);
     }
 
+    /// The error of a request that is not sent, because its deadline has passed.
+    Error too_late(const Request& request) const {
+        return make_error(ErrorCode::deadline,
+                          options_.address() + ": the deadline passed before " + request.name() +
+                              " was sent; nothing was applied");
+    }
+
     /// Returns when another asynchronous call has ended.
     std::size_t run_once(Deadline deadline) {
         const std::size_t before = ended_.load(std::memory_order_acquire);
@@ -225,6 +232,8 @@ class WaitingClusterChannel final : public Channel {
         if (!request.is_batch() && !request.goes_alone()) {
             return done(process_.get().lanes->execute(std::move(request), deadline));
         }
+        // The later portions of a large call: each would wait for the threads of the lanes.
+        if (deadline.passed()) return done(process_.get().lanes->too_late(request));
         std::vector<Call> calls;
         calls.push_back({std::move(request), std::move(done)});
         submit_all(std::move(calls), deadline, nullptr);

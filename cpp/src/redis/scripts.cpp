@@ -90,7 +90,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
         for (std::size_t i = 0; i < range.size; ++i) {
             const std::size_t call = range.begin + i;
             if (!outcome) {
-                settle_(call, outcome.error());
+                settle_(call, outcome);
             } else if (replies == nullptr || replies->size() != range.size) {
                 settle_(call, strange_reply(server_, "a script"));
             } else if (const auto* error = std::get_if<ReplyError>(&(*replies)[i].value)) {
@@ -159,6 +159,16 @@ Error of_key(std::string_view key, const Error& error) {
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
                       error.server_code)
         .about(&ErrorFacts::key, key);
+}
+
+bool concerns_all_keys(const Error& error) {
+    return error.code == ErrorCode::deadline || error.code == ErrorCode::outcome_unknown ||
+           error.code == ErrorCode::unavailable || error.code == ErrorCode::capacity ||
+           error.code == ErrorCode::closed;
+}
+
+Error of_element(std::string_view key, const Error& error) {
+    return concerns_all_keys(error) ? error : of_key(key, error);
 }
 
 Error strange_reply(const std::string& server, std::string_view who) {

@@ -67,6 +67,18 @@ bool is_one_per_key(const Reply& reply, std::size_t keys) {
 std::string milliseconds(Duration duration);
 /// The error with the key added to its message and to its facts.
 Error of_key(std::string_view key, const Error& error);
+/// Whether the error is that of a request, whatever its keys: the server did not answer in time, or
+/// took no call.
+bool concerns_all_keys(const Error& error);
+/// The error of an element of a batch. If concerns_all_keys(), the elements have it in common: a
+/// text for each of 100,000 elements would take much longer than to wait for the deadline.
+Error of_element(std::string_view key, const Error& error);
+/// The same, of an element that failed: a shared Error stays shared.
+template <class T>
+Result<T> element_failed(std::string_view key, const Result<Reply>& failed) {
+    if (concerns_all_keys(failed.error())) return failed_as<T>(failed);
+    return of_key(key, failed.error());
+}
 /// The error for a reply of an unexpected shape. `who` is its subject in the message, e.g. "SCAN".
 Error strange_reply(const std::string& server, std::string_view who);
 

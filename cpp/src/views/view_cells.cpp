@@ -160,7 +160,8 @@ void ViewCells::publish_all(std::span<const ViewCell> cells, redis::Channel& cha
     redis::submit_script_batch(
         channel, client_->options().address(), std::move(batch), deadline,
         [names = std::move(names), settle = std::move(settle)](std::size_t i, Result<Reply> reply) {
-            settle(i, reply ? Result<void>{} : Result<void>{of_key(names[i], reply.error())});
+            settle(i, reply ? Result<void>{}
+                            : Result<void>{redis::of_element(names[i], reply.error())});
         },
         std::move(done));
 }

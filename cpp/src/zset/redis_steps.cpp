@@ -57,7 +57,7 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
         const Element& element = elements[i];
         const auto left = seen[i] ? integer(*server_, *seen[i]) : seen[i].error();
         if (!left) {
-            results.emplace_back(redis::of_key(element.key, left.error()));
+            results.emplace_back(redis::of_element(element.key, left.error()));
             continue;
         }
         results.emplace_back(state_of(*left));
@@ -75,7 +75,7 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
     const auto added = client_->execute_many(adds, deadline.remaining());
     for (std::size_t i = 0; i < passed.size(); ++i) {
         if (!added[i])
-            results[passed[i]] = redis::of_key(elements[passed[i]].key, added[i].error());
+            results[passed[i]] = redis::of_element(elements[passed[i]].key, added[i].error());
     }
     return results;
 }
@@ -238,41 +238,45 @@ redis::Request to_request(const redis::Script& script, const UpsertLimits& limit
 
 // -- one ------------------------------------------------------------------------------------------
 
-redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element element, Helpers helpers,
-                                Completion<Upsert> done);
+using Failed = Error (*)(std::string_view key, const Error& error);
 
-void upsert_one(const Sender& send, Limits limits, Element element, Helpers helpers,
+// `failed`: redis::of_key, or redis::of_element for an upsert that is one of many.
+redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element element, Helpers helpers,
+                                Failed failed, Completion<Upsert> done);
+
+void upsert_one(const Sender& send, Limits limits, Element element, Helpers helpers, Failed failed,
                 Completion<Upsert> done) {
-    auto call = one_upsert(send, std::move(limits), std::move(element), helpers, std::move(done));
+    auto call =
+        one_upsert(send, std::move(limits), std::move(element), helpers, failed, std::move(done));
     send(std::move(call.request), std::move(call.done));
 }
 
 redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element element, Helpers helpers,
-                                Completion<Upsert> done) {
+                                Failed failed, Completion<Upsert> done) {
     static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::combinable,
                                        redis::is_integer};
     const Element* const alone = &element;
     auto request = to_request(kScript, *limits, UpsertWords{{&alone, 1}, helpers});
     return {std::move(request),
-            [send, limits = std::move(limits), element = std::move(element), helpers,
+            [send, limits = std::move(limits), element = std::move(element), helpers, failed,
              done = std::move(done)](const Result<Reply>& reply) mutable {
                 if (reply) {
                     const auto state = integer(*send.server, *reply);
                     if (state && *state == kIsBeingBuilt) {
                         return upsert_one(send, std::move(limits), std::move(element),
-                                          Helpers::companion_build, std::move(done));
+                                          Helpers::companion_build, failed, std::move(done));
                     }
                     return state ? done(static_cast<Upsert>(*state))
-                                 : done(redis::of_key(element.key, state.error()));
+                                 : done(failed(element.key, state.error()));
                 }
                 const Error& error = reply.error();
                 // Without a version the companion is optional, so a denied one is left out.
                 if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
                     error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
                     return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
-                                      std::move(done));
+                                      failed, std::move(done));
                 }
-                done(redis::of_key(element.key, error));
+                done(failed(element.key, error));
             }};
 }
 
@@ -294,7 +298,7 @@ void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Eleme
     calls.reserve(size);
     for (std::size_t i = 0; i < size; ++i) {
         calls.push_back(one_upsert(send, limits, std::move(elements[i]), Helpers::companion,
-                                   [open, i](Result<Upsert> state) {
+                                   redis::of_element, [open, i](Result<Upsert> state) {
                                        open->results[i] = std::move(state);
                                        if (open->left.fetch_sub(1, std::memory_order_acq_rel) ==
                                            1) {
@@ -354,13 +358,14 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
     };
 
     void take_in(const Range& range, const Result<Reply>& reply) {
-        const auto settle = [&](const Error& error) {
+        const auto settle = [&](const Result<Reply>& failed) {
             for (std::size_t i = 0; i < range.size; ++i) {
-                results_[range.at(i)] = redis::of_key(elements_[range.at(i)].key, error);
+                const std::size_t at = range.at(i);
+                results_[at] = redis::element_failed<Upsert>(elements_[at].key, failed);
             }
         };
         if (!reply) {
-            if (!denied_for_a_key(range, reply.error())) settle(reply.error());
+            if (!denied_for_a_key(range, reply.error())) settle(reply);
             return;
         }
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
@@ -423,7 +428,8 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
 }  // namespace
 
 void upsert_by_script(const Sender& send, Limits limits, Element element, Completion<Upsert> done) {
-    upsert_one(send, std::move(limits), std::move(element), Helpers::companion, std::move(done));
+    upsert_one(send, std::move(limits), std::move(element), Helpers::companion, redis::of_key,
+               std::move(done));
 }
 
 void upsert_by_script(const Sender& send, Limits limits, std::vector<Element> elements,

@@ -8,6 +8,7 @@
 // All are immutable. Errors are kept as Python exceptions, so this needs the GIL.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -190,24 +191,46 @@ class RowBatch final : public BoundBatch {
     std::size_t size_;
 };
 
-/// Exceptions of elements by their index; those in a row that share an Error share one.
+/// What was made of the errors of a batch's elements, for the last few that differ. When a server
+/// does not answer, 100,000 elements say the same, and their exceptions would take seconds.
+template <class Made>
+class MadeOfErrors {
+  public:
+    template <class Make>
+    const Made& find_or_make(const Error& error, const Make& make) {
+        for (const auto& known : known_) {
+            if (known && is_same(known->first, error)) return known->second;
+        }
+        auto& oldest = known_[next_++ % known_.size()];
+        oldest.emplace(error, make(error));
+        return oldest->second;
+    }
+
+  private:
+    static bool is_same(const Error& a, const Error& b) {
+        return a.code == b.code && a.facts == b.facts && a.message == b.message &&
+               a.server_code == b.server_code;
+    }
+
+    // In a cluster each node has its own errors, of calls that were sent and of others.
+    std::array<std::optional<std::pair<Error, Made>>, 4> known_{};
+    std::size_t next_{0};
+};
+
+/// Exceptions of elements by their index; those that say the same are one.
 class ExceptionsByIndex {
   public:
     explicit ExceptionsByIndex(py::dict& errors) : errors_(errors) {}
     void add(std::size_t index, const Error& error) {
-        if (&error != error_) {
-            error_ = &error;
-            exception_ = to_exception(error);
-        }
-        if (PyDict_SetItem(errors_.ptr(), py::int_(index).ptr(), exception_.ptr()) != 0) {
+        const py::object& exception = made_.find_or_make(error, to_exception);
+        if (PyDict_SetItem(errors_.ptr(), py::int_(index).ptr(), exception.ptr()) != 0) {
             throw py::error_already_set();
         }
     }
 
   private:
     py::dict& errors_;
-    const Error* error_{nullptr};
-    py::object exception_{};
+    MadeOfErrors<py::object> made_{};
 };
 
 /// Puts the core's results (of the elements that were not refused) back at their index; a failed
@@ -248,15 +271,18 @@ template <class T>
 std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict& errors) {
     if (result.errors.empty() && refusals.by_index.empty()) return std::move(result.values);
     std::vector<T> values(result.values.size() + refusals.by_index.size());
+    ExceptionsByIndex exceptions{errors};
+    auto refused = refusals.by_index.begin();
+    auto failed = result.errors.begin();
     std::size_t next = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        if (const auto refused = refusals.by_index.find(i); refused != refusals.by_index.end()) {
-            errors[py::int_(i)] = to_exception(refused->second);
+        if (refused != refusals.by_index.end() && refused->first == i) {
+            exceptions.add(i, (refused++)->second);
             continue;
         }
         values[i] = std::move(result.values[next]);
-        if (const auto failed = result.errors.find(next); failed != result.errors.end()) {
-            errors[py::int_(i)] = to_exception(failed->second);
+        if (failed != result.errors.end() && failed->first == next) {
+            exceptions.add(i, (failed++)->second);
         }
         ++next;
     }

@@ -244,27 +244,29 @@ auto run_now(Concept& core, const typename Each::Held& held) {
                       Each::pass(held));
 }
 
-/// Calls `tell` with the error of each element of a batch that failed; once for those in a row that
-/// share it.
+/// Calls `tell` with the error of each element of a batch that failed; once for those that say the
+/// same.
 template <class T, class Tell>
 void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
-    std::optional<Result<T>> shared;
-    std::optional<Result<T>> told;
+    MadeOfErrors<Result<T>> told;
     for (auto& result : results) {
         if (result.ok()) [[likely]]
             continue;
-        if (!shared || &shared->error() != &result.error()) {
-            shared = result;
-            Error error = result.error();
+        result = told.find_or_make(result.error(), [&](Error error) {
             tell(error);
-            told = std::move(error);
-        }
-        result = *told;
+            return Result<T>{std::move(error)};
+        });
     }
 }
 template <class T, class Tell>
 void tell_each(hotcount::BatchResult<T>& column, const Tell& tell) {
-    for (auto& [index, error] : column.errors) tell(error);
+    MadeOfErrors<Error> told;
+    for (auto& [index, failed] : column.errors) {
+        failed = told.find_or_make(failed, [&](Error error) {
+            tell(error);
+            return error;
+        });
+    }
 }
 
 /// A Bound that makes the batch of a call's results itself.
