@@ -5,6 +5,7 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/period_counter.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,19 @@ class CounterBackend {
                 std::move(done));
         });
     }
+    /// add_many() for a blocking caller; keys as in add_now().
+    virtual BatchResult<std::int64_t> add_many_now(std::span<const std::string_view> keys,
+                                                   std::span<const std::int64_t> amounts,
+                                                   Timeout timeout) {
+        return *wait_for<BatchResult<std::int64_t>>(
+            [&](Completion<BatchResult<std::int64_t>> done) {
+                add_many(full_keys(keys), {amounts.begin(), amounts.end()}, waiting(timeout),
+                         std::move(done));
+            });
+    }
+    /// The keys with the prefixes of the store and of the counter.
+    std::vector<std::string> full_keys(std::span<const std::string_view> keys) const;
+
     virtual void add(std::string key, std::int64_t n, const Route& route,
                      Completion<std::int64_t> done) = 0;
     virtual void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
@@ -112,7 +126,7 @@ Error op_id_ahead(std::string_view op_id);
 
 struct IncrBatch {
     std::string server;  ///< The server's name in errors.
-    /// Makes an element's error, which names its key.
+    /// Makes an element's error (redis::of_element()).
     Error (*about)(const std::string& key, const Error& error);
     std::vector<std::string> keys;  ///< A key may occur more than once.
     std::vector<std::int64_t> amounts;

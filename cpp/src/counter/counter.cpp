@@ -67,12 +67,15 @@ Result<std::string> Counter::full(std::string_view key) const {
     return full_key(backend_->store_prefix(), backend_->options().prefix, key);
 }
 
-// The complete names of a batch's valid keys, and the errors of the others.
+// A batch's valid elements, and the errors of the others.
 struct Counter::Checked {
-    std::vector<std::string> names;
-    std::vector<std::int64_t> amounts;
-    std::vector<std::size_t> places;  // The element's index of each name, if some are invalid.
-    BatchResult<std::int64_t> batch;
+    std::span<const std::string_view> keys;
+    std::span<const std::int64_t> amounts;
+    BatchResult<std::int64_t> batch{};
+    // Used if some keys are invalid.
+    std::vector<std::string_view> valid_keys{};
+    std::vector<std::int64_t> valid_amounts{};
+    std::vector<std::size_t> places{};  // The elements' indexes in the whole batch.
 
     BatchResult<std::int64_t> merge(BatchResult<std::int64_t> found) {
         if (batch.errors.empty()) return found;
@@ -86,27 +89,33 @@ struct Counter::Checked {
 
 Counter::Checked Counter::check(std::span<const std::string_view> keys,
                                 std::span<const std::int64_t> amounts) const {
-    Checked checked;
-    checked.names.reserve(keys.size());
-    checked.amounts.reserve(amounts.size());
-    // The common prefix of all names, made once.
-    const std::string begin = full_key(backend_->store_prefix(), backend_->options().prefix, "");
+    Checked checked{keys, amounts};
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (auto fits = check_key(keys[i]); !fits) {
-            checked.batch.errors.emplace(i, fits.error());
-            continue;
-        }
-        std::string& name = checked.names.emplace_back();
-        name.reserve(begin.size() + keys[i].size());
-        name.append(begin).append(keys[i]);
-        if (!amounts.empty()) checked.amounts.push_back(amounts[i]);
+        if (auto fits = check_key(keys[i]); !fits) checked.batch.errors.emplace(i, fits.error());
     }
     if (checked.batch.errors.empty()) return checked;
     checked.batch.values.resize(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (!checked.batch.errors.contains(i)) checked.places.push_back(i);
+        if (checked.batch.errors.contains(i)) continue;
+        checked.places.push_back(i);
+        checked.valid_keys.push_back(keys[i]);
+        if (!amounts.empty()) checked.valid_amounts.push_back(amounts[i]);
     }
+    checked.keys = checked.valid_keys;
+    checked.amounts = checked.valid_amounts;
     return checked;
+}
+
+std::vector<std::string> CounterBackend::full_keys(std::span<const std::string_view> keys) const {
+    std::vector<std::string> names;
+    names.reserve(keys.size());
+    const std::string begin = full_key(store_prefix(), options_.prefix, "");
+    for (const std::string_view key : keys) {
+        std::string& name = names.emplace_back();
+        name.reserve(begin.size() + key.size());
+        name.append(begin).append(key);
+    }
+    return names;
 }
 
 Result<void> Counter::check_once(std::string_view op_id) const {
@@ -151,12 +160,7 @@ BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> ke
                                             std::span<const std::int64_t> amounts,
                                             Timeout timeout) {
     Checked checked = check(keys, amounts);
-    auto found =
-        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-            backend_->add_many(std::move(checked.names), std::move(checked.amounts),
-                               backend_->waiting(timeout), std::move(done));
-        });
-    return checked.merge(std::move(*found));
+    return checked.merge(backend_->add_many_now(checked.keys, checked.amounts, timeout));
 }
 
 Result<std::int64_t> Counter::get(std::string_view key, Timeout timeout) {
@@ -171,7 +175,7 @@ BatchResult<std::int64_t> Counter::get_many(std::span<const std::string_view> ke
     Checked checked = check(keys, {});
     auto found =
         wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-            backend_->get_many(std::move(checked.names), backend_->waiting(timeout),
+            backend_->get_many(backend_->full_keys(checked.keys), backend_->waiting(timeout),
                                std::move(done));
         });
     return checked.merge(std::move(*found));
@@ -228,8 +232,8 @@ void Counter::add_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> amounts,
                              Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
     auto checked = std::make_shared<Checked>(check(keys, amounts));
-    backend_->add_many(std::move(checked->names), std::move(checked->amounts),
-                       backend_->route(call),
+    backend_->add_many(backend_->full_keys(checked->keys),
+                       {checked->amounts.begin(), checked->amounts.end()}, backend_->route(call),
                        [checked, done = std::move(done)](Result<BatchResult<std::int64_t>> found) {
                            done(checked->merge(std::move(*found)));
                        });
@@ -244,7 +248,7 @@ void Counter::get_async(std::string_view key, Completion<std::int64_t> done, Asy
 void Counter::get_many_async(std::span<const std::string_view> keys,
                              Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
     auto checked = std::make_shared<Checked>(check(keys, {}));
-    backend_->get_many(std::move(checked->names), backend_->route(call),
+    backend_->get_many(backend_->full_keys(checked->keys), backend_->route(call),
                        [checked, done = std::move(done)](Result<BatchResult<std::int64_t>> found) {
                            done(checked->merge(std::move(*found)));
                        });

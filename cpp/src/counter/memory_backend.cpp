@@ -26,6 +26,13 @@ class MemoryBackend final : public CounterBackend {
     Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout) override {
         return add_to(memory::Store::hashed(hash_, key), n);
     }
+    BatchResult<std::int64_t> add_many_now(std::span<const std::string_view> keys,
+                                           std::span<const std::int64_t> amounts,
+                                           Timeout) override {
+        return each(keys.size(), [&](std::size_t i) {
+            return add_to(memory::Store::hashed(hash_, keys[i]), amounts[i]);
+        });
+    }
     void add(std::string key, std::int64_t n, const Route&,
              Completion<std::int64_t> done) override {
         done(add_to(memory::Store::hashed(key), n));
