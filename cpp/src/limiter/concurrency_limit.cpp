@@ -308,7 +308,7 @@ ConcurrencyLimit::ConcurrencyLimit(std::unique_ptr<ConcurrencyBackend> backend,
     : options_(std::move(options)),
       prefix_("concurrency:" + escape_part(options_.name)),
       backend_(std::move(backend)) {}
-ConcurrencyLimit::~ConcurrencyLimit() = default;
+ConcurrencyLimit::~ConcurrencyLimit() { forget_lines_of(this); }
 
 Result<std::string> ConcurrencyLimit::full(std::string_view key, std::string_view holder) const {
     // The prefix of encode_plain() does not count.

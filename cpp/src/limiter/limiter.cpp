@@ -3,6 +3,7 @@
 #include <hotcount/detail/base/codec.hpp>
 
 #include "algorithm.hpp"
+#include "limiter/waiting_line.hpp"
 #include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
@@ -106,7 +107,7 @@ Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options
       backend_(std::move(backend)),
       key_rule_(backend_->key_rule()),
       maker_(std::move(maker)) {}
-Limiter::~Limiter() = default;
+Limiter::~Limiter() { forget_lines_of(this); }
 
 Result<void> LimiterBackend::hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                                  Timeout timeout, Outcome& outcome) {

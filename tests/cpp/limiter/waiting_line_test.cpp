@@ -1,7 +1,10 @@
 #include "limiter/waiting_line.hpp"
 
+#include <array>
 #include <atomic>
+#include <hotcount/concurrency_limit.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -45,19 +48,28 @@ class WaitingLineTest : public ::testing::Test {
         };
         return made;
     }
-    /// A thread that is in the queue when this returns.
+    /// A thread that is in the queue when this returns; the first one has been refused.
     std::thread start(Waiting how) {
         const std::size_t before = waiters_in_line(this, "k");
+        const int pauses = pauses_;
+        how.pause = [this, pause = std::move(how.pause)](const Decision& decision, bool followed) {
+            ++pauses_;
+            return pause(decision, followed);
+        };
         std::thread thread([this, how = std::move(how)] {
             auto outcome = wait_in_line(this, "k", how);
             const std::lock_guard lock(mutex_);
             outcomes_.push_back(std::move(outcome));
         });
+        while (before == 0 && pauses_ == pauses) std::this_thread::yield();
         while (waiters_in_line(this, "k") == before) std::this_thread::yield();
         return thread;
     }
 
+    void TearDown() override { forget_lines_of(this); }
+
     std::atomic<int> asks_{0};
+    std::atomic<int> pauses_{0};
     std::atomic<bool> open_{false};
     std::atomic<int> failures_{0};
     ErrorCode failure_{ErrorCode::outcome_unknown};
@@ -83,6 +95,40 @@ TEST_F(WaitingLineTest, TheHeadAloneAsksAndAllAreServedInTheirOrder) {
     open_ = true;
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(served_, (std::vector{0, 1, 2, 3, 4}));
+    EXPECT_EQ(waiters_in_line(this, "k"), 0U);
+}
+
+TEST_F(WaitingLineTest, ABurstOfCallersHasOnlySoManyHitsInFlightAndLosesNobody) {
+    std::atomic<std::size_t> most{0};
+    std::atomic<std::size_t> in_flight{0};
+    Waiting how = waiting();
+    how.ask = [&]() -> Result<Decision> {
+        most = std::max<std::size_t>(most, ++in_flight);  // Read after all have come.
+        while (!open_) std::this_thread::sleep_for(1ms);
+        ++asks_;
+        --in_flight;
+        Decision decision = refusal();
+        decision.allowed = true;
+        decision.retry_after.reset();
+        return decision;
+    };
+    how.pause = [](const Decision&, bool) { return std::optional<Duration>{}; };
+    constexpr std::size_t kCallers = kMostAsking + 30;
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kCallers; ++i) {
+        threads.emplace_back([&] { EXPECT_TRUE(wait_in_line(this, "k", how)->allowed); });
+    }
+    while (waiters_in_line(this, "k") < kCallers) std::this_thread::yield();
+    while (in_flight < kMostAsking) std::this_thread::yield();
+    EXPECT_EQ(most, kMostAsking);
+    // One whose time passes first has not hit, and says so; it does not wait for the others.
+    Waiting late = how;
+    late.ends = std::chrono::steady_clock::now();
+    const auto unsent = wait_in_line(this, "k", late);
+    EXPECT_TRUE(failed_with(unsent, ErrorCode::deadline));
+    open_ = true;
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(asks_, kCallers);
     EXPECT_EQ(waiters_in_line(this, "k"), 0U);
 }
 
@@ -206,6 +252,7 @@ class InterruptedInLine : public WaitingLineTest {
     void TearDown() override {
         set_interrupt_hook(nullptr);
         clear_interrupt();
+        WaitingLineTest::TearDown();
     }
     /// With an answer that says to wait for so long.
     Waiting waiting_for(Duration long_time, bool allowed) {
@@ -248,6 +295,25 @@ TEST_F(InterruptedInLine, TheHitThatItsHeadWasAdmittedAheadIsForTheNextUntilItIs
     EXPECT_EQ(next->reset_after, Duration{0});
     EXPECT_GE(std::chrono::steady_clock::now(), due);
     EXPECT_EQ(asks_, 1);
+}
+
+TEST_F(InterruptedInLine, AnObjectAtTheAddressOfADestroyedOneFindsNoHitOfIt) {
+    const auto store = *memory::Store::make({});
+    std::shared_ptr<Limiter> limiter = *Limiter::make(store, {});
+    std::shared_ptr<ConcurrencyLimit> places = *ConcurrencyLimit::make(store, {});
+    const std::array<const void*, 2> addresses{limiter.get(), places.get()};
+    for (const void* const address : addresses) {
+        EXPECT_FALSE(wait_in_line(address, "k", waiting_for(1h, true))->allowed);
+    }
+    limiter.reset();
+    places.reset();
+    clear_interrupt();
+    set_interrupt_hook(nullptr);
+    open_ = true;
+    for (const void* const address : addresses) {
+        EXPECT_TRUE(wait_in_line(address, "k", waiting(7))->allowed);
+    }
+    EXPECT_EQ(served_, (std::vector{7, 7})) << "hits of their own";
 }
 
 TEST_F(InterruptedInLine, AHitAheadThatNobodyUsedInTimeIsForgotten) {
