@@ -247,8 +247,9 @@ enum class KeyRule : std::uint8_t;
 class JointCall;
 class Limiter;
 class LimiterBackend;
-struct Outcome;
+struct LimitRequest;
 struct OnceOnly;
+struct Outcome;
 /// Makes the backend of a limiter at other rates, which shares connections and caches.
 using LimiterBackendMaker =
     std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
@@ -413,8 +414,9 @@ class Limiter {
     Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
     OnceOnly once(std::string_view op_id) const;
-    void settle(std::string_view key, std::string_view id, std::int64_t used, const OnceOnly* once,
-                Completion<Decision> done, const AsyncCall& call);
+    // `fits`: the check of the call's arguments.
+    void run(std::string_view key, const Result<void>& fits, const LimitRequest& request,
+             const AsyncCall& call, Completion<Outcome> done) const;
     static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
                                                       LimiterOptions options);
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace hotcount {
@@ -137,6 +138,51 @@ struct OnceOnly {
 Error hit_op_id_too_old(std::string_view op_id);
 Error hit_op_id_ahead(std::string_view op_id);
 
+// -- calls about one key --------------------------------------------------------------------------
+
+/// With `once`, one with Take::all that is counted once per op_id (Limiter::hit_once()).
+struct HitRequest {
+    std::int64_t cost;
+    Take take{Take::all};
+    const OnceOnly* once{nullptr};
+};
+/// Gives n hits back, at most as many as there are. Outcome::remaining is the number afterwards.
+struct RefundRequest {
+    std::int64_t n;
+};
+/// Refuses all hits of the key for `life`.
+struct BlockRequest {
+    std::chrono::microseconds life;
+};
+/// Holds `n` for an id until its lease ends, if there is room; a repeat changes nothing.
+struct ReserveRequest {
+    std::int64_t n;
+    std::string_view id;
+    std::int64_t lease_us;
+};
+/// Ends the reservation and takes the used units, 0 or more; allowed if they had room. With `once`,
+/// once per op_id (Limiter::commit_once()).
+struct CommitRequest {
+    std::string_view id;
+    std::int64_t used;
+    const OnceOnly* once{nullptr};
+};
+/// Forgets the key. The outcome says nothing.
+struct ResetRequest {};
+
+/// A call, as `{HitRequest{1}}`. Its views and pointers are valid until LimiterBackend::run()
+/// returns.
+struct LimitRequest {
+    std::variant<HitRequest, RefundRequest, BlockRequest, ReserveRequest, CommitRequest,
+                 ResetRequest>
+        call;
+
+    /// Null: the call is no hit.
+    const HitRequest* hit() const { return std::get_if<HitRequest>(&call); }
+    bool resets() const { return std::holds_alternative<ResetRequest>(call); }
+    bool blocks() const { return std::holds_alternative<BlockRequest>(call); }
+};
+
 /// One of the hits of hit_all().
 struct JointHit {
     LimiterBackend* backend;
@@ -145,75 +191,61 @@ struct JointHit {
     bool looks_on;  ///< Option `shadow`: a refusal does not keep the others from taking.
 };
 
+/// The store of a backend.
+struct LimiterPlace {
+    std::string prefix{};  ///< Of its keys.
+    std::string name{};    ///< For messages.
+    KeyRule key_rule{KeyRule::any_bytes};
+    /// Its address: limiters with equal, non-null ones can take hits together.
+    const void* joins{nullptr};
+};
+
 /// An algorithm over one store. Each call ends with its completion; AsyncCall says whether the
 /// caller waits. Keys are checked and in full; costs are 1 or more.
 class LimiterBackend {
   public:
+    explicit LimiterBackend(LimiterPlace place) : place_(std::move(place)) {}
     virtual ~LimiterBackend() = default;
 
-    virtual std::string_view store_prefix() const = 0;
-    /// For messages; empty if hit_all() never takes hits here.
-    virtual std::string store_name() const { return {}; }
-    virtual KeyRule key_rule() const { return KeyRule::any_bytes; }
+    const LimiterPlace& place() const { return place_; }
     /// The AsyncCall of a caller that waits: with it the calls below have completed when they
     /// return.
     virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr, true}; }
 
-    /// Creates the tables that the store needs before the first hit; most stores need none.
-    virtual void create_table(const AsyncCall&, Completion<void> done) { done({}); }
-    virtual void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                        Completion<Outcome> done) = 0;
-    /// decide() for a blocking caller.
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, Timeout timeout) {
+    virtual void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+                     Completion<Outcome> done) = 0;
+    /// run() for a caller that waits.
+    Result<Outcome> run_now(const std::string& key, const LimitRequest& request, Timeout timeout) {
         return wait_for<Outcome>([&](Completion<Outcome> done) {
-            decide(key, cost, take, waiting(timeout), std::move(done));
+            run(key, request, waiting(timeout), std::move(done));
         });
     }
-    /// Gives n hits back, at most as many as there are. Outcome::remaining is the number
-    /// afterwards.
-    virtual void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
-                        Completion<Outcome> done) = 0;
-    /// Refuses all hits of the key for `life`.
-    virtual void block(const std::string& key, std::chrono::microseconds life,
-                       const AsyncCall& call, Completion<Outcome> done) = 0;
-    /// decide() with Take::all for a caller that waits; `key` lacks the prefix of the limiter's
-    /// keys. The outcome is written in place: in memory a copy would cost as much as the
-    /// arithmetic.
+    /// run_now() of a hit; `key` lacks the prefix of the limiter's keys. The outcome is written in
+    /// place: in memory a copy would cost as much as the arithmetic.
     virtual Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                              Timeout timeout, Outcome& outcome);
-    /// decide() with Take::all of each key. Results by index.
-    virtual void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                           const AsyncCall& call,
-                           Completion<std::vector<Result<Outcome>>> done) = 0;
-    /// decide() with Take::all, once per op_id (Limiter::hit_once()). The default refuses:
-    /// databases remember no op_ids.
-    virtual void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                          const AsyncCall& call, Completion<Outcome> done);
-    /// Holds `n` for an id until its lease ends, if there is room; a repeat changes nothing. The
-    /// default refuses.
-    virtual void reserve(const std::string& key, std::int64_t n, std::string_view id,
-                         std::int64_t lease_us, const AsyncCall& call, Completion<Outcome> done);
-    /// Ends the reservation and takes the used units, 0 or more; allowed if they had room.
-    /// With `once`, once per op_id (Limiter::commit_once()).
-    virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
-                        const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
-    virtual void reset(const std::string& key, const AsyncCall& call, Completion<void> done) = 0;
-
-    /// The store's address. Limiters with equal, non-null addresses can take hits together.
-    virtual const void* joins() const { return nullptr; }
-    /// Takes all of the hits or none, in one step. Their keys differ, and the joins() of their
-    /// backends are equal. A hit that looks on and is refused takes nothing.
+    /// run() of a hit of each key. Results by index.
+    virtual void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                          const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) = 0;
+    /// Takes all of the hits or none, in one step. Their keys differ, and their backends have the
+    /// same LimiterPlace::joins. A hit that looks on and is refused takes nothing.
     virtual void hit_together(std::vector<JointHit>, const AsyncCall&,
                               Completion<std::vector<Outcome>>) {}
+    /// Creates the tables that the store needs before the first hit; most stores need none.
+    virtual void create_table(const AsyncCall&, Completion<void> done) { done({}); }
+
     /// The backend that talks to the store: this one, or the one that it wraps.
     virtual LimiterBackend& innermost() { return *this; }
-    /// Gives back hits that a policy has counted in this process during an outage.
-    virtual Result<void> refund_local(const std::string&, std::int64_t) { return {}; }
     /// The policy for outages; null: errors are returned.
     virtual const OutageAnswers* stand_in() const { return nullptr; }
-    /// As Limiter has it.
-    virtual std::optional<OutageEvent> next_outage_event() { return std::nullopt; }
+
+  private:
+    const LimiterPlace place_;
 };
+
+// What the policy for outages of a backend counts in this process, and reports; see Limiter.
+Result<void> refund_local(const LimiterBackend& backend, const std::string& key, std::int64_t n);
+std::optional<OutageEvent> next_outage_event(const LimiterBackend& backend);
 
 /// One key of an algorithm outside of any store, on a clock that is given to it: for tests.
 class SimulatedKey {

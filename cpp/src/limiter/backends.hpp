@@ -161,45 +161,6 @@ class Several {
 /// Take::what_fits the units taken stand in the place of `allowed`; for a blocked key, -1.
 bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
-class RedisLimiterBackend : public LimiterBackend {
-  public:
-    /// `limit`: the largest of its rates' limits.
-    RedisLimiterBackend(std::shared_ptr<redis::Client> client, std::int64_t limit)
-        : client_(std::move(client)),
-          limit_(limit),
-          server_(std::make_shared<const std::string>(client_->options().address())) {}
-
-    std::string_view store_prefix() const override { return client_->options().prefix; }
-    std::string store_name() const override { return server(); }
-    AsyncCall waiting(Timeout timeout) const override {
-        return redis::waiting_call(*client_, timeout ? timeout : client_->options().timeout);
-    }
-
-    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override;
-
-  protected:
-    static Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply);
-    static Result<Outcome> to_outcome(const std::string& server, const Result<redis::Reply>& reply,
-                                      const std::string& key);
-    static Error strange_reply(const std::string& server);
-
-    // A completion must not point to this object: a limiter may be destroyed before its calls end.
-    const std::string& server() const { return *server_; }
-    void submit(redis::Request request, const AsyncCall& call,
-                Completion<redis::Reply> done) const {
-        redis::submit(*client_, std::move(request), call, std::move(done));
-    }
-    // A cost above every limit is cut to limit_ + 1, because Lua would round a larger number.
-    std::string to_price(std::int64_t cost) const {
-        return std::to_string(std::min(cost, limit_ + 1));
-    }
-
-    std::shared_ptr<redis::Client> client_;
-    std::int64_t limit_;
-    std::shared_ptr<const std::string>
-        server_;  // Its address, for errors of calls that outlive this object.
-};
-
 /// An error of a call about `key`, with the key in it.
 Error about_limit(const std::string& key, const Error& error);
 

@@ -120,38 +120,38 @@ class DenyCacheBackend final : public WrappedBackend {
     DenyCacheBackend(std::unique_ptr<LimiterBackend> backend, std::shared_ptr<DenyCache> cache)
         : WrappedBackend(std::move(backend)), cache_(std::move(cache)) {}
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        if (take != Take::all) {
-            return backend_->decide(key, cost, take, call, std::move(done));
-        }
-        if (const auto known = cache_->find(key, cost)) return done(*known);
-        backend_->decide(key, cost, take, call,
-                         [cache = cache_, sending = cache_->send(), key, cost,
-                          done = std::move(done)](Result<Outcome> outcome) {
-                             if (outcome) cache->keep(sending, key, cost, *outcome);
-                             done(std::move(outcome));
-                         });
-    }
-
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
-        const auto sending = cache_->send();
-        const auto asked = std::make_shared<AskedElements>(keys, costs, known());
-        backend_->take_many(asked->keys, asked->costs, call,
-                            [asked, sending, cache = cache_,
-                             done = std::move(done)](Result<std::vector<Result<Outcome>>> answers) {
-                                if (answers) {
-                                    keep_all(*cache, sending, *asked, *answers);
-                                    *answers = asked->join(std::move(*answers));
-                                }
-                                done(std::move(answers));
-                            });
-    }
-
     // Hits of hit_all() skip the cache. Hits with an op_id skip it too, because the repeat of an
     // admitted hit is admitted whatever was denied since. The backend below forgets the denials of
     // a key when it sets the key's state.
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+             Completion<Outcome> done) override {
+        const HitRequest* const hit = request.hit();
+        if (hit == nullptr || hit->take != Take::all || hit->once != nullptr) {
+            return backend_->run(key, request, call, std::move(done));
+        }
+        if (const auto known = cache_->find(key, hit->cost)) return done(*known);
+        backend_->run(key, request, call,
+                      [cache = cache_, sending = cache_->send(), key, cost = hit->cost,
+                       done = std::move(done)](Result<Outcome> outcome) {
+                          if (outcome) cache->keep(sending, key, cost, *outcome);
+                          done(std::move(outcome));
+                      });
+    }
+
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                  const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
+        const auto sending = cache_->send();
+        const auto asked = std::make_shared<AskedElements>(keys, costs, known());
+        backend_->hit_many(asked->keys, asked->costs, call,
+                           [asked, sending, cache = cache_,
+                            done = std::move(done)](Result<std::vector<Result<Outcome>>> answers) {
+                               if (answers) {
+                                   keep_all(*cache, sending, *asked, *answers);
+                                   *answers = asked->join(std::move(*answers));
+                               }
+                               done(std::move(answers));
+                           });
+    }
 
   private:
     AskedElements::Known known() const {

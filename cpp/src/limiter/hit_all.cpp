@@ -52,7 +52,7 @@ class JointCall {
         return make_error(ErrorCode::config, "hit_all " + what);
     }
     static std::string told(const Limiter& limiter) {
-        return printable(limiter.options_.name) + " (" + limiter.backend_->store_name() + ")";
+        return printable(limiter.options_.name) + " (" + limiter.backend_->place().name + ")";
     }
     // The policies answer an outage only if all of the limiters have one.
     LimiterBackend& backend() const {
@@ -62,7 +62,7 @@ class JointCall {
         return *hits_.front().backend;
     }
     // One key of a store on which nothing can be taken together.
-    bool is_plain_hit() const { return backend().joins() == nullptr; }
+    bool is_plain_hit() const { return backend().place().joins == nullptr; }
     JointDecision decide(const std::vector<Outcome>& outcomes) const;
 
     std::vector<JointHit> hits_{};  // No two of one key.
@@ -85,7 +85,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
         const auto [place, is_new] = places.try_emplace(name, joint.hits_.size());
         joint.places_.push_back(place->second);
         if (limiter.joins() != first.joins() ||
-            (is_new && !joint.hits_.empty() && limiter.backend_->joins() == nullptr)) {
+            (is_new && !joint.hits_.empty() && limiter.backend_->place().joins == nullptr)) {
             return refuse(
                 "takes several keys in one step on one Memory or one Redis, there without "
                 "sliding_log; it got " +
@@ -169,12 +169,13 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                 continue;
             }
             // Cancelling the call does not withdraw it: settle() releases the reservations.
-            backend(i).reserve(hit.key, hit.cost, ids_[i], std::chrono::microseconds{hold_}.count(),
-                               step(nullptr), [self = shared_from_this(), i](Result<Outcome> held) {
-                                   if (!held) self->failed_ = true;
-                                   self->answers_[i] = std::move(held);
-                                   if (--self->left_ == 0) self->settle();
-                               });
+            const ReserveRequest held{hit.cost, ids_[i], std::chrono::microseconds{hold_}.count()};
+            backend(i).run(hit.key, {held}, step(nullptr),
+                           [self = shared_from_this(), i](Result<Outcome> answer) {
+                               if (!answer) self->failed_ = true;
+                               self->answers_[i] = std::move(answer);
+                               if (--self->left_ == 0) self->settle();
+                           });
         }
     }
 
@@ -233,11 +234,12 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             }
             const OnceOnly once{ids_[i], hold_};
             // Cancelling the call withdraws none of these commits.
-            backend(i).commit(joint_.hits_[i].key, ids_[i], taken_ ? joint_.hits_[i].cost : 0,
-                              taken_ ? &once : nullptr, step(nullptr),
-                              [self = shared_from_this(), i](Result<Outcome> ended) {
-                                  self->end(i, std::move(ended));
-                              });
+            const CommitRequest commit{ids_[i], taken_ ? joint_.hits_[i].cost : 0,
+                                       taken_ ? &once : nullptr};
+            backend(i).run(joint_.hits_[i].key, {commit}, step(nullptr),
+                           [self = shared_from_this(), i](Result<Outcome> ended) {
+                               self->end(i, std::move(ended));
+                           });
         }
     }
 
@@ -277,7 +279,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             if (answers_[i]->instead != Reason::local) continue;
             const JointHit& hit = joint_.hits_[i];
             // Cannot fail: the hit was just taken in memory.
-            (void)hit.backend->refund_local(hit.key, hit.cost);
+            (void)refund_local(*hit.backend, hit.key, hit.cost);
             answers_[i]->remaining += hit.cost;
         }
     }
@@ -316,12 +318,11 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
 void JointCall::start(const AsyncCall& call, Done done) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
-        hit.backend->decide(
-            hit.key, hit.cost, Take::all_free, call,
-            [joint = *this, done = std::move(done)](const Result<Outcome>& outcome) {
-                if (!outcome) return done(outcome.error());
-                done(joint.decide({*outcome}));
-            });
+        hit.backend->run(hit.key, {HitRequest{hit.cost, Take::all_free}}, call,
+                         [joint = *this, done = std::move(done)](const Result<Outcome>& outcome) {
+                             if (!outcome) return done(outcome.error());
+                             done(joint.decide({*outcome}));
+                         });
         return;
     }
     backend().hit_together(hits_, call,
@@ -335,7 +336,7 @@ void JointCall::start(const AsyncCall& call, Done done) const {
 }
 
 const void* Limiter::joins() const {
-    const void* const store = backend_->joins();
+    const void* const store = backend_->place().joins;
     return store != nullptr ? store : this;
 }
 
@@ -352,13 +353,13 @@ Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout)
         [&](JointCall::Done done) { joint.start(joint.waiting(timeout), std::move(done)); });
 }
 
-void JointInMemory::hit_together(std::vector<JointHit> hits, const AsyncCall&,
-                                 Completion<std::vector<Outcome>> done) {
+void MemoryLimiterBackend::hit_together(std::vector<JointHit> hits, const AsyncCall&,
+                                        Completion<std::vector<Outcome>> done) {
     std::vector<std::string_view> keys;
     keys.reserve(hits.size());
     for (const JointHit& hit : hits) keys.push_back(hit.key);
-    const auto of = [](const JointHit& hit) -> JointInMemory& {
-        return static_cast<JointInMemory&>(*hit.backend);
+    const auto of = [](const JointHit& hit) -> MemoryLimiterBackend& {
+        return static_cast<MemoryLimiterBackend&>(*hit.backend);
     };
     done(store_->visit_all(keys, [&](auto& places) -> Result<std::vector<Outcome>> {
         std::vector<Outcome> outcomes;

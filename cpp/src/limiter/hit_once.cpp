@@ -27,35 +27,30 @@ Error hit_op_id_ahead(std::string_view op_id) {
         std::string{op_id});
 }
 
-void LimiterBackend::hit_once(const std::string&, std::int64_t, const OnceOnly&, const AsyncCall&,
-                              Completion<Outcome> done) {
-    done(make_error(ErrorCode::config,
-                    "op_id is for Memory and Redis: a limiter over a database remembers none"));
-}
-
-void JointInMemory::hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                             const AsyncCall&, Completion<Outcome> done) {
-    done(remember(
+Result<Outcome> MemoryLimiterBackend::hit_once(const std::string& key, std::int64_t cost,
+                                               const OnceOnly& once) {
+    return remember(
         key, op_key(key, once.op_id), once,
-        [&](auto& places) { return take_once(places, key, cost); }, [](const memory::Entry*) {}));
+        [&](auto& places) { return take_once(places, key, cost); }, [](const memory::Entry*) {});
 }
 
-void JointInMemory::commit(const std::string& key, std::string_view id, std::int64_t used,
-                           const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) {
-    if (once == nullptr) return done(settle(key, id, used));
-    done(remember(
+Result<Outcome> MemoryLimiterBackend::commit(const std::string& key, const CommitRequest& commit) {
+    const auto& [id, used, once] = commit;
+    if (once == nullptr) return settle(key, id, used);
+    return remember(
         key, commit_op_key(key, once->op_id), *once,
-        [&](auto& places) { return settle_once(places, key, id, used); },
+        [&](auto& places) { return settle_once(places, key, commit.id, commit.used); },
         [&](memory::Entry* entry) {
             // It may be another reservation than the first commit's: it holds no longer.
-            if (entry != nullptr) (void)end_in(key, entry, false, id, 0);
-        }));
+            if (entry != nullptr) (void)end_in(key, entry, false, commit.id, 0);
+        });
 }
 
 template <class Apply, class Repeat>
-Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std::string>& beside,
-                                        const OnceOnly& once, const Apply& apply,
-                                        const Repeat& repeat) {
+Result<Outcome> MemoryLimiterBackend::remember(const std::string& key,
+                                               const Result<std::string>& beside,
+                                               const OnceOnly& once, const Apply& apply,
+                                               const Repeat& repeat) {
     if (!beside) return beside.error();
     const std::string_view keys[] = {key, *beside};
     return store_->visit_all(keys, [&](auto& places) -> Result<Outcome> {
@@ -90,8 +85,8 @@ Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std
     });
 }
 
-Result<Outcome> JointInMemory::settle(const std::string& key, std::string_view id,
-                                      std::int64_t used) {
+Result<Outcome> MemoryLimiterBackend::settle(const std::string& key, std::string_view id,
+                                             std::int64_t used) {
     if (used == 0) {
         return store_->modify(
             key, [&](memory::Entry* entry) { return end_in(key, entry, false, id, 0); });
@@ -103,8 +98,8 @@ Result<Outcome> JointInMemory::settle(const std::string& key, std::string_view i
 }
 
 template <class Places>
-Result<Outcome> JointInMemory::settle_once(Places& places, const std::string& key,
-                                           std::string_view id, std::int64_t used) {
+Result<Outcome> MemoryLimiterBackend::settle_once(Places& places, const std::string& key,
+                                                  std::string_view id, std::int64_t used) {
     memory::Entry* entry = places.find(0);
     if (entry != nullptr || used == 0) return end_in(key, entry, false, id, used);
     auto made = places.make(0);
@@ -113,8 +108,8 @@ Result<Outcome> JointInMemory::settle_once(Places& places, const std::string& ke
 }
 
 template <class Places>
-Result<Outcome> JointInMemory::take_once(Places& places, const std::string& key,
-                                         std::int64_t cost) {
+Result<Outcome> MemoryLimiterBackend::take_once(Places& places, const std::string& key,
+                                                std::int64_t cost) {
     memory::Entry* entry = places.find(0);
     if (entry != nullptr) return take_from(key, *entry, false, cost, Take::all);
     // A hit that is always denied must not create the key.
@@ -151,10 +146,9 @@ Result<Decision> Limiter::hit_once(std::string_view key, std::int64_t cost, std:
 
 void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
                              Completion<Decision> done, AsyncCall call) {
-    if (auto fits = check_once(cost, op_id); !fits) return done(fits.error());
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->hit_once(*name, cost, once(op_id), call, decided(std::move(done)));
+    const OnceOnly remembered = once(op_id);
+    run(key, check_once(cost, op_id), {HitRequest{cost, Take::all, &remembered}}, call,
+        decided(std::move(done)));
 }
 
 Duration detail::HitAhead::most(const Limiter& limiter, std::int64_t cost) {
@@ -180,11 +174,10 @@ Result<Decision> detail::HitAhead::now(Limiter& limiter, std::string_view key, s
 
 void detail::HitAhead::later(Limiter& limiter, std::string_view key, std::int64_t cost,
                              Completion<Decision> done, AsyncCall call) {
-    if (auto fits = limiter.check(cost); !fits) return done(fits.error());
-    const auto name = limiter.full(key);
-    if (!name) return done(name.error());
-    const Take take = most(limiter, cost) > Duration{0} ? Take::ahead : Take::all;
-    limiter.backend_->decide(*name, cost, take, call, limiter.decided(std::move(done)));
+    const auto fits = limiter.check(cost);
+    const bool early = fits && most(limiter, cost) > Duration{0};
+    limiter.run(key, fits, {HitRequest{cost, early ? Take::ahead : Take::all}}, call,
+                limiter.decided(std::move(done)));
 }
 
 Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {

@@ -295,24 +295,44 @@ class LeaseBackend final : public WrappedBackend {
           terms_(terms),
           limit_(limit) {}
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        if (!may_spend(cost, take)) {
-            return backend_->decide(key, cost, take, call, std::move(done));
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+             Completion<Outcome> done) override {
+        const HitRequest* const hit = request.hit();
+        if (hit != nullptr && may_spend(*hit)) {
+            return spend(key, hit->cost, hit->take, call, std::move(done));
         }
+        if (request.blocks() || request.resets()) done = dropping(key, std::move(done));
+        backend_->run(key, request, call, std::move(done));
+    }
+
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                  const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
+        const auto asked = std::make_shared<AskedElements>(keys, costs, spend_held());
+        backend_->hit_many(
+            asked->keys, asked->costs, call,
+            [asked, done = std::move(done)](Result<std::vector<Result<Outcome>>> outcomes) {
+                if (outcomes) *outcomes = asked->join(std::move(*outcomes));
+                done(std::move(outcomes));
+            });
+    }
+
+  private:
+    void spend(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+               Completion<Outcome> done) {
         if (take == Take::nothing) {
             const std::int64_t held = leases_->held(key);
-            return backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, call,
-                                    [held, cost, done = std::move(done)](Result<Outcome> looked) {
-                                        if (looked) *looked = beside(*looked, held, cost);
-                                        done(std::move(looked));
-                                    });
+            return backend_->run(key, {HitRequest{std::max<std::int64_t>(cost - held, 1), take}},
+                                 call,
+                                 [held, cost, done = std::move(done)](Result<Outcome> looked) {
+                                     if (looked) *looked = beside(*looked, held, cost);
+                                     done(std::move(looked));
+                                 });
         }
         if (take == Take::what_fits) {
             const Leases::HeldUnits out = leases_->take_out(key, cost);
             if (out.n == cost) return done(all_of(cost));
-            return backend_->decide(
-                key, cost - out.n, take, call,
+            return backend_->run(
+                key, {HitRequest{cost - out.n, take}}, call,
                 [leases = leases_, key, out, done = std::move(done)](Result<Outcome> taken) {
                     done(with_units(*leases, key, out, std::move(taken)));
                 });
@@ -323,70 +343,49 @@ class LeaseBackend final : public WrappedBackend {
             // A blocking caller waits until then for the hit that takes the lease.
             const SteadyTime until = std::chrono::steady_clock::now() +
                                      (call.waits ? call.timeout.value_or(kWaits) : Duration{0});
-            return backend_->decide(key, cost, take, call,
-                                    [leases = leases_, key, cost, until,
-                                     done = std::move(done)](Result<Outcome> outcome) {
-                                        // Another hit of this object may just be taking the
-                                        // units.
-                                        if (is_denied(outcome)) {
-                                            if (auto spent = leases->spend_taken(key, cost, until))
-                                                return done(*spent);
-                                        }
-                                        done(std::move(outcome));
-                                    });
+            return backend_->run(key, {HitRequest{cost, take}}, call,
+                                 [leases = leases_, key, cost, until,
+                                  done = std::move(done)](Result<Outcome> outcome) {
+                                     // Another hit of this object may just be taking the
+                                     // units.
+                                     if (is_denied(outcome)) {
+                                         if (auto spent = leases->spend_taken(key, cost, until))
+                                             return done(*spent);
+                                     }
+                                     done(std::move(outcome));
+                                 });
         }
         const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
         // Other hits may spend the lease, so cancelling this hit does not withdraw it.
         const AsyncCall own{call.channel, call.timeout, nullptr, call.waits};
-        backend_->decide(key, taking->wanted(), Take::what_fits, own,
-                         [taking, backend = backend_, key, take, call,
-                          done = std::move(done)](Result<Outcome> given) {
-                             if (!given) return done(std::move(given));
-                             if (call.cancelled != nullptr && *call.cancelled) {
-                                 taking->keep(*given);
-                                 return done(std::move(given));
-                             }
-                             if (const auto outcome = taking->give(*given)) return done(*outcome);
-                             backend->decide(key, taking->missing(), take, call,
-                                             [taking, done](Result<Outcome> answered) {
-                                                 if (answered)
-                                                     *answered = taking->finish(*answered);
-                                                 done(std::move(answered));
-                                             });
-                         });
+        backend_->run(key, {HitRequest{taking->wanted(), Take::what_fits}}, own,
+                      [taking, backend = backend_, key, take, call,
+                       done = std::move(done)](Result<Outcome> given) {
+                          if (!given) return done(std::move(given));
+                          if (call.cancelled != nullptr && *call.cancelled) {
+                              taking->keep(*given);
+                              return done(std::move(given));
+                          }
+                          if (const auto outcome = taking->give(*given)) return done(*outcome);
+                          backend->run(key, {HitRequest{taking->missing(), take}}, call,
+                                       [taking, done](Result<Outcome> answered) {
+                                           if (answered) *answered = taking->finish(*answered);
+                                           done(std::move(answered));
+                                       });
+                      });
     }
 
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
-        const auto asked = std::make_shared<AskedElements>(keys, costs, spend_held());
-        backend_->take_many(
-            asked->keys, asked->costs, call,
-            [asked, done = std::move(done)](Result<std::vector<Result<Outcome>>> outcomes) {
-                if (outcomes) *outcomes = asked->join(std::move(*outcomes));
-                done(std::move(outcomes));
-            });
-    }
-
-    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
-               Completion<Outcome> done) override {
-        backend_->block(key, life, call, dropping(key, std::move(done)));
-    }
-    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        backend_->reset(key, call, dropping(key, std::move(done)));
-    }
-
-  private:
-    template <class T>
-    Completion<T> dropping(const std::string& key, Completion<T> done) const {
+    Completion<Outcome> dropping(const std::string& key, Completion<Outcome> done) const {
         leases_->drop(key);
-        return [leases = leases_, key, done = std::move(done)](Result<T> outcome) {
+        return [leases = leases_, key, done = std::move(done)](Result<Outcome> outcome) {
             leases->drop(key);  // Units that were taken meanwhile.
             done(std::move(outcome));
         };
     }
-    // Hits of hit_all(), which are Take::all_free, do not spend held units.
-    bool may_spend(std::int64_t cost, Take take) const {
-        return take != Take::all_free && (take == Take::what_fits || cost <= limit_);
+    // Hits of hit_all(), which are Take::all_free, and hits with an op_id spend no held units.
+    bool may_spend(const HitRequest& hit) const {
+        return hit.once == nullptr && hit.take != Take::all_free &&
+               (hit.take == Take::what_fits || hit.cost <= limit_);
     }
 
     static bool is_denied(const Result<Outcome>& outcome) {

@@ -44,6 +44,12 @@ std::int64_t least_burst(const LimiterOptions& options) {
     return std::ranges::min(options.rates, {}, &Rate::burst).burst;
 }
 
+Completion<Outcome> without_outcome(Completion<void> done) {
+    return [done = std::move(done)](Result<Outcome> found) {
+        done(found ? Result<void>{} : std::move(found).error());
+    };
+}
+
 // The answer of at_most(): the number of hits taken.
 std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
     if (shadow) return n;
@@ -105,20 +111,20 @@ Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options
       limit_(least_burst(options_)),
       prefix_(key_prefix(options_)),
       backend_(std::move(backend)),
-      key_rule_(backend_->key_rule()),
+      key_rule_(backend_->place().key_rule),
       maker_(std::move(maker)) {}
 Limiter::~Limiter() { forget_lines_of(this); }
 
 Result<void> LimiterBackend::hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                                  Timeout timeout, Outcome& outcome) {
     HOTCOUNT_TRY_ASSIGN(outcome,
-                        decide(full_key(store_prefix(), prefix, key), cost, Take::all, timeout));
+                        run_now(full_key(place_.prefix, prefix, key), {HitRequest{cost}}, timeout));
     return {};
 }
 
 Result<std::string> Limiter::full(std::string_view key) const {
     HOTCOUNT_TRY(check_limit_key(key, key_rule_));
-    return full_key(backend_->store_prefix(), prefix_, key);
+    return full_key(backend_->place().prefix, prefix_, key);
 }
 
 Result<void> Limiter::check(std::int64_t cost) const {
@@ -157,44 +163,40 @@ Completion<Outcome> Limiter::decided(Completion<Decision> done) const {
         };
 }
 
+void Limiter::run(std::string_view key, const Result<void>& fits, const LimitRequest& request,
+                  const AsyncCall& call, Completion<Outcome> done) const {
+    if (!fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->run(*name, request, call, std::move(done));
+}
+
 void Limiter::create_table_async(Completion<void> done, AsyncCall call) {
     backend_->create_table(call, std::move(done));
 }
 
 void Limiter::hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                         AsyncCall call) {
-    if (auto fits = check(cost); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide(*name, cost, Take::all, call, decided(std::move(done)));
+    run(key, check(cost), {HitRequest{cost}}, call, decided(std::move(done)));
 }
 
 void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                          AsyncCall call) {
-    if (auto fits = check(cost); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide(*name, cost, Take::nothing, call, decided(std::move(done)));
+    run(key, check(cost), {HitRequest{cost, Take::nothing}}, call, decided(std::move(done)));
 }
 
 void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                             AsyncCall call) {
-    if (auto fits = check_n(n); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide(*name, n, Take::what_fits, call,
-                     [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-                         if (!found) return done(std::move(found).error());
-                         done(how_much(*found, n, shadow));
-                     });
+    run(key, check_n(n), {HitRequest{n, Take::what_fits}}, call,
+        [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(how_much(*found, n, shadow));
+        });
 }
 
 void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                            AsyncCall call) {
-    if (auto fits = check_n(n); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->refund(*name, n, call, [done = std::move(done)](Result<Outcome> found) {
+    run(key, check_n(n), {RefundRequest{n}}, call, [done = std::move(done)](Result<Outcome> found) {
         if (!found) return done(std::move(found).error());
         done(found->remaining);
     });
@@ -203,18 +205,13 @@ void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std:
 Result<void> Limiter::refund_local(std::string_view key, std::int64_t n) {
     HOTCOUNT_TRY(check_n(n));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->refund_local(name, n);
+    return hotcount::refund_local(*backend_, name, n);
 }
 
 void Limiter::block_async(std::string_view key, Duration duration, Completion<void> done,
                           AsyncCall call) {
-    if (auto fits = check_block(duration); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->block(*name, std::chrono::ceil<std::chrono::microseconds>(duration), call,
-                    [done = std::move(done)](Result<Outcome> found) {
-                        done(found ? Result<void>{} : std::move(found).error());
-                    });
+    const auto life = std::chrono::ceil<std::chrono::microseconds>(duration);
+    run(key, check_block(duration), {BlockRequest{life}}, call, without_outcome(std::move(done)));
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -258,21 +255,21 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> costs,
                              Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
     const auto batch = std::make_shared<Batch>(check(keys, costs));
-    backend_->take_many(std::move(batch->names), batch->costs, call,
-                        [batch, rates = rates_, shadow = options_.shadow, done = std::move(done)](
-                            const Result<std::vector<Result<Outcome>>>& outcomes) {
-                            if (!outcomes) return done(outcomes.error());
-                            done(batch->merge(*outcomes, *rates, shadow));
-                        });
+    backend_->hit_many(std::move(batch->names), batch->costs, call,
+                       [batch, rates = rates_, shadow = options_.shadow, done = std::move(done)](
+                           const Result<std::vector<Result<Outcome>>>& outcomes) {
+                           if (!outcomes) return done(outcomes.error());
+                           done(batch->merge(*outcomes, *rates, shadow));
+                       });
 }
 
 void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->reset(*name, call, std::move(done));
+    run(key, {}, {ResetRequest{}}, call, without_outcome(std::move(done)));
 }
 
-std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
+std::optional<OutageEvent> Limiter::next_outage_event() {
+    return hotcount::next_outage_event(*backend_);
+}
 
 // -- the calls that block -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "limiter/algorithm.hpp"
@@ -18,19 +19,40 @@
 
 namespace hotcount {
 
+/// Where a hit of this op_id is remembered, beside a limiter's key.
+Result<std::string> op_key(const std::string& key, std::string_view op_id);
+/// Where a commit of this op_id is remembered: a hit may have the same op_id.
+Result<std::string> commit_op_key(const std::string& key, std::string_view op_id);
+/// The value at these keys in memory.
+struct RememberedHit {
+    Outcome outcome{};
+};
+
+/// The part that does not depend on the law.
 class MemoryLimiterBackend : public LimiterBackend {
   public:
     MemoryLimiterBackend(std::shared_ptr<memory::Store> store, std::int64_t limit)
-        : store_(std::move(store)), limit_(limit), epoch_us_(to_us(store_->epoch())) {}
+        : LimiterBackend({store->options().prefix, "memory", KeyRule::any_bytes, store.get()}),
+          store_(std::move(store)),
+          limit_(limit),
+          epoch_us_(to_us(store_->epoch())) {}
 
-    std::string_view store_prefix() const override { return store_->options().prefix; }
-    std::string store_name() const override { return "memory"; }
-
-    void reset(const std::string& key, const AsyncCall&, Completion<void> done) override {
-        done(store_->remove(key, [](const memory::Entry*) { return Result<void>{}; }));
-    }
+    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
+                      Completion<std::vector<Outcome>> done) override;
 
   protected:
+    // Under the key's lock. Null: the key is absent.
+    virtual Result<Outcome> look(const std::string& key, const memory::Entry* entry,
+                                 std::int64_t cost) const = 0;
+    virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
+                                      std::int64_t cost, Take take) const = 0;
+    /// Ends a reservation and takes the used units. Null: the key is absent and `used` is 0.
+    virtual Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
+                                   std::string_view id, std::int64_t used) const = 0;
+
+    Result<Outcome> hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once);
+    Result<Outcome> commit(const std::string& key, const CommitRequest& commit);
+
     // The store's time, not the limiter's own: limiters of one name share their states.
     std::int64_t law_now() const { return law_time(store_->now()); }
     std::int64_t law_time(SteadyTime at) const { return to_us(at.time_since_epoch()) + epoch_us_; }
@@ -50,39 +72,6 @@ class MemoryLimiterBackend : public LimiterBackend {
     std::shared_ptr<memory::Store> store_;
     std::int64_t limit_;
     const std::int64_t epoch_us_;
-};
-
-/// Where a hit of this op_id is remembered, beside a limiter's key.
-Result<std::string> op_key(const std::string& key, std::string_view op_id);
-/// Where a commit of this op_id is remembered: a hit may have the same op_id.
-Result<std::string> commit_op_key(const std::string& key, std::string_view op_id);
-/// The value at these keys in memory.
-struct RememberedHit {
-    Outcome outcome{};
-};
-
-/// The part of hit_all() and hit_once() that does not depend on the law.
-class JointInMemory : public MemoryLimiterBackend {
-  public:
-    using MemoryLimiterBackend::MemoryLimiterBackend;
-
-    const void* joins() const override { return store_.get(); }
-    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
-                      Completion<std::vector<Outcome>> done) override;
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once, const AsyncCall&,
-                  Completion<Outcome> done) override;
-    void commit(const std::string& key, std::string_view id, std::int64_t used,
-                const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) override;
-
-  protected:
-    // Under the key's lock. Null: the key is absent.
-    virtual Result<Outcome> look(const std::string& key, const memory::Entry* entry,
-                                 std::int64_t cost) const = 0;
-    virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
-                                      std::int64_t cost, Take take) const = 0;
-    /// Ends a reservation and takes the used units. Null: the key is absent and `used` is 0.
-    virtual Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
-                                   std::string_view id, std::int64_t used) const = 0;
 
   private:
     // Applies once per op_id, which is remembered at `beside`; else repeats, with the key's entry.
@@ -99,7 +88,7 @@ class JointInMemory : public MemoryLimiterBackend {
 
 /// Runs the law under the key's lock.
 template <class Law>
-class SteppedInMemory final : public JointInMemory {
+class SteppedInMemory final : public MemoryLimiterBackend {
     using State = typename Law::State;
     using Marked = MarkedState<State>;
 
@@ -108,7 +97,7 @@ class SteppedInMemory final : public JointInMemory {
     /// charge_denied, for commits of reservations. `charges`: `law` has charge_denied too.
     SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law, std::string_view prefix,
                     Result<Law> charging, bool charges)
-        : JointInMemory(std::move(store), law.limit()),
+        : MemoryLimiterBackend(std::move(store), law.limit()),
           law_(law),
           hash_(full_key(store_->options().prefix, prefix, {})),
           charging_(std::move(charging)),
@@ -116,7 +105,7 @@ class SteppedInMemory final : public JointInMemory {
 
     Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                      Timeout timeout, Outcome& outcome) override {
-        if (cost > limit_) return JointInMemory::hit(prefix, key, cost, timeout, outcome);
+        if (cost > limit_) return MemoryLimiterBackend::hit(prefix, key, cost, timeout, outcome);
         const auto name = memory::Store::hashed(hash_, key);
         // Read before the lock, to hold it for less time. Another call may have a later time then,
         // by less than kMostSkew.
@@ -137,63 +126,26 @@ class SteppedInMemory final : public JointInMemory {
         return done;
     }
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall&,
-                Completion<Outcome> done) override {
-        done(decided(key, cost, take));
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall&,
+             Completion<Outcome> done) override {
+        done(std::visit([&](const auto& call) { return answer(key, call); }, request.call));
     }
 
-    void refund(const std::string& key, std::int64_t n, const AsyncCall&,
-                Completion<Outcome> done) override {
-        done(store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
-            if (entry != nullptr) return give_back_to(key, *entry, n);
-            return give_back(law_, nullptr, law_now(), n).outcome;
-        }));
-    }
-    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall&,
-               Completion<Outcome> done) override {
-        done(store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-            const std::int64_t now = law_now();
-            Marked* const marked = mark(entry, fresh, now);
-            if (marked == nullptr) return no_limit_state(key);
-            marked->mark.blocked_until = now + life.count();
-            const Outcome outcome = blocked(
-                step_beside(law_, known(*marked), now, 1, Take::nothing, false, marked->mark)
-                    .outcome,
-                life.count());
-            settle_expiry(entry, *marked, now, outcome);
-            return outcome;
-        }));
-    }
-
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs, const AsyncCall&,
-                   Completion<std::vector<Result<Outcome>>> done) override {
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs, const AsyncCall&,
+                  Completion<std::vector<Result<Outcome>>> done) override {
         std::vector<Result<Outcome>> outcomes;
         outcomes.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
-            outcomes.push_back(decided(keys[i], costs[i], Take::all));
+            outcomes.push_back(answer(keys[i], HitRequest{costs[i]}));
         }
         done(std::move(outcomes));
     }
 
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
-                 const AsyncCall&, Completion<Outcome> done) override {
-        if (n > limit_) return done(decided(key, n, Take::nothing));
-        done(or_untracked(store_->upsert(key,
-                                         [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-                                             const std::int64_t now = law_now();
-                                             Marked* const marked = mark(entry, fresh, now);
-                                             if (marked == nullptr) return no_limit_state(key);
-                                             const Outcome outcome =
-                                                 hold(*marked, now, n, id, lease_us);
-                                             settle_expiry(entry, *marked, now, outcome);
-                                             return outcome;
-                                         }),
-                          n));
-    }
-
   private:
-    Result<Outcome> decided(const std::string& key, std::int64_t cost, Take take) {
-        if (take == Take::what_fits) cost = std::min(cost, limit_);
+    Result<Outcome> answer(const std::string& key, const HitRequest& hit) {
+        if (hit.once != nullptr) return hit_once(key, hit.cost, *hit.once);
+        const Take take = hit.take;
+        const std::int64_t cost = take == Take::what_fits ? std::min(hit.cost, limit_) : hit.cost;
         // A hit that is always denied must not create the key.
         if (take == Take::nothing || cost > limit_) {
             return store_->read(key,
@@ -204,6 +156,46 @@ class SteppedInMemory final : public JointInMemory {
                                                return take_from(key, entry, fresh, cost, take);
                                            }),
                             cost);
+    }
+    Result<Outcome> answer(const std::string& key, const RefundRequest& refund) {
+        return store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
+            if (entry != nullptr) return give_back_to(key, *entry, refund.n);
+            return give_back(law_, nullptr, law_now(), refund.n).outcome;
+        });
+    }
+    Result<Outcome> answer(const std::string& key, const BlockRequest& block) {
+        const std::int64_t life = block.life.count();
+        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+            const std::int64_t now = law_now();
+            Marked* const marked = mark(entry, fresh, now);
+            if (marked == nullptr) return no_limit_state(key);
+            marked->mark.blocked_until = now + life;
+            const Outcome outcome = blocked(
+                step_beside(law_, known(*marked), now, 1, Take::nothing, false, marked->mark)
+                    .outcome,
+                life);
+            settle_expiry(entry, *marked, now, outcome);
+            return outcome;
+        });
+    }
+    Result<Outcome> answer(const std::string& key, const ReserveRequest& one) {
+        if (one.n > limit_) return answer(key, HitRequest{one.n, Take::nothing});
+        const auto held = [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+            const std::int64_t now = law_now();
+            Marked* const marked = mark(entry, fresh, now);
+            if (marked == nullptr) return no_limit_state(key);
+            const Outcome outcome = hold(*marked, now, one.n, one.id, one.lease_us);
+            settle_expiry(entry, *marked, now, outcome);
+            return outcome;
+        };
+        return or_untracked(store_->upsert(key, held), one.n);
+    }
+    Result<Outcome> answer(const std::string& key, const CommitRequest& one) {
+        return commit(key, one);
+    }
+    Result<Outcome> answer(const std::string& key, const ResetRequest&) {
+        const auto nothing = [](const memory::Entry*) -> Result<Outcome> { return Outcome{}; };
+        return store_->remove(key, nothing);
     }
 
     Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,

@@ -29,7 +29,7 @@ struct OutageAnswers {
         Outcome outcome{};
         switch (policy) {
             case OutagePolicy::local: {
-                HOTCOUNT_TRY_ASSIGN(outcome, local->decide(key, cost, take, {}));
+                HOTCOUNT_TRY_ASSIGN(outcome, local->run_now(key, {HitRequest{cost, take}}, {}));
                 outcome.instead = Reason::local;
                 return outcome;
             }
@@ -152,8 +152,9 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     Result<std::vector<Outcome>> counted{std::vector<Outcome>{}};
     if (refused) {
         for (const JointHit& hit : local) {
-            HOTCOUNT_TRY_ASSIGN(const Outcome looked,
-                                hit.backend->decide(hit.key, hit.cost, Take::nothing, {}));
+            HOTCOUNT_TRY_ASSIGN(
+                const Outcome looked,
+                hit.backend->run_now(hit.key, {HitRequest{hit.cost, Take::nothing}}, {}));
             counted->push_back(looked);
         }
     } else {
@@ -178,24 +179,27 @@ class PolicyBackend final : public WrappedBackend {
                   std::shared_ptr<const OutageAnswers> answers)
         : WrappedBackend(std::move(store)), answers_(std::move(answers)) {}
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        const OutageAnswers::Asking asking = answers_->begin(key, call.timeout);
-        if (auto instead = answers_->decide_if_away(asking, channel(call), key, cost, take)) {
-            return done(std::move(*instead));
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+             Completion<Outcome> done) override {
+        if (const HitRequest* const hit = request.hit()) {
+            return ask(key, hit->cost, hit->take, call, std::move(done),
+                       [&](Completion<Outcome> answered) {
+                           backend_->run(key, request, call, std::move(answered));
+                       });
         }
-        backend_->decide(key, cost, take, call,
-                         [answers = answers_, asking, key, cost, take,
-                          done = std::move(done)](Result<Outcome> outcome) {
-                             if (!answers->takes_over(asking, key, outcome)) {
-                                 return done(std::move(outcome));
-                             }
-                             done(answers->decide(key, cost, take));
-                         });
+        if (const auto* const held = std::get_if<ReserveRequest>(&request.call)) {
+            return reserve(key, *held, call, std::move(done));
+        }
+        // Calls that set or show a state are no decisions: no policy can answer them. In memory a
+        // reset has completed when it returns.
+        if (request.resets() && answers_->local) {
+            answers_->local->run(key, request, {}, [](const Result<Outcome>&) {});
+        }
+        backend_->run(key, request, call, std::move(done));
     }
 
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                  const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         // On a cluster, a policy answers only the keys of primaries that are away.
         struct Asked {
             std::size_t place;
@@ -219,7 +223,7 @@ class PolicyBackend final : public WrappedBackend {
             asked->push_back({i, std::move(keys[i]), costs[i], asking});
         }
         if (asked->empty()) return done(std::move(outcomes));
-        backend_->take_many(
+        backend_->hit_many(
             std::move(asked_keys), std::move(asked_costs), call,
             [answers = answers_, asked, outcomes = std::move(outcomes),
              done = std::move(done)](Result<std::vector<Result<Outcome>>> found) mutable {
@@ -260,65 +264,43 @@ class PolicyBackend final : public WrappedBackend {
                                    done(decide_together(hits));
                                });
     }
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                  const AsyncCall& call, Completion<Outcome> done) override {
-        ask(key, cost, call, std::move(done), [&](Completion<Outcome> answered) {
-            backend_->hit_once(key, cost, once, call, std::move(answered));
-        });
-    }
-    // A reservation that a policy admits is stored nowhere.
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
-                 const AsyncCall& call, Completion<Outcome> done) override {
-        ask(key, n, call, std::move(done), [&](Completion<Outcome> answered) {
-            // It is sent when the server goes on, which may be later than the call could wait.
-            const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, kFollows, nullptr};
-            backend_->reserve(key, n, id, lease_us, call,
-                              [store = backend_, key, id = std::string{id}, later,
-                               answered = std::move(answered)](Result<Outcome> held) {
-                                  // The policy answers in its place, so no caller would end a
-                                  // reservation that the store has made.
-                                  if (!held && held.error().code == ErrorCode::outcome_unknown) {
-                                      store->commit(key, id, 0, nullptr, later,
-                                                    [](const Result<Outcome>&) {});
-                                  }
-                                  answered(std::move(held));
-                              });
-        });
-    }
-
-    Result<void> refund_local(const std::string& key, std::int64_t n) override {
-        if (!answers_->local) return {};
-        const auto left = wait_for<Outcome>([&](Completion<Outcome> done) {
-            answers_->local->refund(key, n, {}, std::move(done));
-        });
-        return left ? Result<void>{} : left.error();
-    }
-
-    // Calls that set or show a state are no decisions: no policy can answer them.
-    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        // In memory: it has completed when it returns.
-        if (answers_->local) answers_->local->reset(key, {}, [](const Result<void>&) {});
-        backend_->reset(key, call, std::move(done));
-    }
-    std::optional<OutageEvent> next_outage_event() override {
-        return answers_->outages->next_event();
-    }
 
   private:
+    // A reservation that a policy admits is stored nowhere.
+    void reserve(const std::string& key, const ReserveRequest& held, const AsyncCall& call,
+                 Completion<Outcome> done) {
+        ask(key, held.n, Take::all, call, std::move(done), [&](Completion<Outcome> answered) {
+            // It is sent when the server goes on, which may be later than the call could wait.
+            const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, kFollows, nullptr};
+            backend_->run(
+                key, {held}, call,
+                [store = backend_, key, id = std::string{held.id}, later,
+                 answered = std::move(answered)](Result<Outcome> reserved) {
+                    // The policy answers in its place, so no caller would end a
+                    // reservation that the store has made.
+                    if (!reserved && reserved.error().code == ErrorCode::outcome_unknown) {
+                        store->run(key, {CommitRequest{id, 0}}, later,
+                                   [](const Result<Outcome>&) {});
+                    }
+                    answered(std::move(reserved));
+                });
+        });
+    }
+
     // Starts a call that takes `cost`, unless the policy answers it.
     template <class Start>
-    void ask(const std::string& key, std::int64_t cost, const AsyncCall& call,
+    void ask(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
              Completion<Outcome> done, const Start& start) {
         const OutageAnswers::Asking asking = answers_->begin(key, call.timeout);
         // A probe is not waited for, although the call is.
         redis::Channel& asked = channel(call);
-        if (auto instead = answers_->decide_if_away(asking, asked, key, cost, Take::all)) {
+        if (auto instead = answers_->decide_if_away(asking, asked, key, cost, take)) {
             return done(std::move(*instead));
         }
-        start([answers = answers_, asking, key, cost,
+        start([answers = answers_, asking, key, cost, take,
                done = std::move(done)](Result<Outcome> outcome) {
             if (!answers->takes_over(asking, key, outcome)) return done(std::move(outcome));
-            done(answers->decide(key, cost, Take::all));
+            done(answers->decide(key, cost, take));
         });
     }
     // A loop's own connection must come back before the loop's calls can: it is the one to ask.
@@ -332,6 +314,18 @@ class PolicyBackend final : public WrappedBackend {
 };
 
 }  // namespace
+
+Result<void> refund_local(const LimiterBackend& backend, const std::string& key, std::int64_t n) {
+    const OutageAnswers* const answers = backend.stand_in();
+    if (answers == nullptr || !answers->local) return {};
+    const auto left = answers->local->run_now(key, {RefundRequest{n}}, {});
+    return left ? Result<void>{} : left.error();
+}
+
+std::optional<OutageEvent> next_outage_event(const LimiterBackend& backend) {
+    const OutageAnswers* const answers = backend.stand_in();
+    return answers == nullptr ? std::nullopt : answers->outages->next_event();
+}
 
 std::string_view to_string(OutagePolicy policy) {
     switch (policy) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
+#include <variant>
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
@@ -61,30 +62,13 @@ Error about_limit(const std::string& key, const Error& error) {
     return redis::of_key(key, error);
 }
 
-void RedisLimiterBackend::reset(const std::string& key, const AsyncCall& call,
-                                Completion<void> done) {
-    const std::string_view command[] = {"DEL", key};
-    forget_denials(key);
-    submit(redis::Request::command(command), call,
-           [key, done = std::move(done)](const Result<redis::Reply>& reply) {
-               forget_denials(key);  // Of hits that were sent before.
-               done(reply ? Result<void>{} : about_limit(key, reply.error()));
-           });
-}
+namespace {
 
-Error RedisLimiterBackend::strange_reply(const std::string& server) {
+Error strange_reply(const std::string& server) {
     return redis::strange_reply(server, "a limiter's script");
 }
 
-Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
-                                                const Result<redis::Reply>& reply,
-                                                const std::string& key) {
-    if (!reply) return about_limit(key, reply.error());
-    return to_outcome(server, *reply);
-}
-
-Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
-                                                const redis::Reply& reply) {
+Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply) {
     const auto* const parts = std::get_if<redis::ReplyArray>(&reply.value);
     if (parts == nullptr || parts->size() % 4 != 0 ||
         parts->size() > 4 * LimiterOptions::kMaxRates) {
@@ -109,14 +93,22 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
     return merged;
 }
 
-namespace {
+Result<Outcome> to_outcome(const std::string& server, const Result<redis::Reply>& reply,
+                           const std::string& key) {
+    if (!reply) return about_limit(key, reply.error());
+    return to_outcome(server, *reply);
+}
 
-class ScriptBackend final : public RedisLimiterBackend {
+class ScriptBackend final : public LimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
                   const redis::Script& once, std::int64_t limit, bool charge_denied,
                   std::span<const std::int64_t> numbers, std::string_view step_name)
-        : RedisLimiterBackend(std::move(client), limit),
+        : LimiterBackend({client->options().prefix, client->options().address(), KeyRule::any_bytes,
+                          step_name.empty() ? nullptr : client.get()}),
+          client_(std::move(client)),
+          limit_(limit),
+          server_(std::make_shared<const std::string>(place().name)),
           script_(script),
           once_(once),
           step_name_(step_name) {
@@ -137,33 +129,17 @@ class ScriptBackend final : public RedisLimiterBackend {
         client_->prepare(script_);
     }
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        const std::string price = to_price(cost);
-        const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {price};
-        const bool looks = take == Take::nothing;
-        submit(redis::Request::run(script_, keys, encoded_[static_cast<std::size_t>(take)],
-                                   arguments, looks ? redis::Repeat::reads : redis::Repeat::never),
-               call, [server = server_, key, done = std::move(done)](Result<redis::Reply> reply) {
-                   done(to_outcome(*server, reply, key));
-               });
+    AsyncCall waiting(Timeout timeout) const override {
+        return redis::waiting_call(*client_, timeout ? timeout : client_->options().timeout);
     }
 
-    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        // No limit admits more than this, so a larger refund is cut.
-        run(kRefund, key, {std::to_string(std::min(n, 2 * limit_))}, redis::Repeat::never, call,
-            std::move(done));
-    }
-    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
-               Completion<Outcome> done) override {
-        run(kBlock, key, {std::to_string(life.count())}, redis::Repeat::never, call,
-            std::move(done));
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+             Completion<Outcome> done) override {
+        std::visit([&](const auto& one) { start(key, one, call, std::move(done)); }, request.call);
     }
 
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                  const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         if (keys.empty()) return done(std::vector<Result<Outcome>>{});
         struct Gathered {
             std::string server;
@@ -187,31 +163,6 @@ class ScriptBackend final : public RedisLimiterBackend {
             [gathered, done = std::move(done)] { done(std::move(gathered->outcomes)); },
             call.cancelled);
     }
-
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                  const AsyncCall& call, Completion<Outcome> done) override {
-        run_once(kTake, key, op_key(key, once.op_id), {to_price(cost)}, once, call,
-                 std::move(done));
-    }
-
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
-                 const AsyncCall& call, Completion<Outcome> done) override {
-        run(kReserve, key, {to_price(n), std::to_string(lease_us), std::string{id}},
-            redis::Repeat::counted_once, call, std::move(done));
-    }
-    // One that takes nothing may be repeated.
-    void commit(const std::string& key, std::string_view id, std::int64_t used,
-                const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done) override {
-        const Words arguments{std::to_string(std::min(used, 2 * limit_ + 1)), std::string{id}};
-        if (once != nullptr) {
-            return run_once(kCommit, key, commit_op_key(key, once->op_id), arguments, *once, call,
-                            std::move(done));
-        }
-        run(kCommit, key, arguments, used == 0 ? redis::Repeat::counted_once : redis::Repeat::never,
-            call, std::move(done));
-    }
-
-    const void* joins() const override { return step_name_.empty() ? nullptr : client_.get(); }
 
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
                       Completion<std::vector<Outcome>> done) override {
@@ -258,9 +209,67 @@ class ScriptBackend final : public RedisLimiterBackend {
   private:
     using Words = std::vector<std::string>;
 
+    void start(const std::string& key, const HitRequest& hit, const AsyncCall& call,
+               Completion<Outcome> done) {
+        if (hit.once != nullptr) {
+            return run_once(kTake, key, op_key(key, hit.once->op_id), {to_price(hit.cost)},
+                            *hit.once, call, std::move(done));
+        }
+        const std::string price = to_price(hit.cost);
+        const std::string_view keys[] = {key};
+        const std::string_view arguments[] = {price};
+        const bool looks = hit.take == Take::nothing;
+        submit(redis::Request::run(script_, keys, encoded_[static_cast<std::size_t>(hit.take)],
+                                   arguments, looks ? redis::Repeat::reads : redis::Repeat::never),
+               call, [server = server_, key, done = std::move(done)](Result<redis::Reply> reply) {
+                   done(to_outcome(*server, reply, key));
+               });
+    }
+    void start(const std::string& key, const RefundRequest& refund, const AsyncCall& call,
+               Completion<Outcome> done) {
+        // No limit admits more than this, so a larger refund is cut.
+        run_mode(kRefund, key, {std::to_string(std::min(refund.n, 2 * limit_))},
+                 redis::Repeat::never, call, std::move(done));
+    }
+    void start(const std::string& key, const BlockRequest& block, const AsyncCall& call,
+               Completion<Outcome> done) {
+        run_mode(kBlock, key, {std::to_string(block.life.count())}, redis::Repeat::never, call,
+                 std::move(done));
+    }
+    void start(const std::string& key, const ReserveRequest& held, const AsyncCall& call,
+               Completion<Outcome> done) {
+        run_mode(kReserve, key,
+                 {to_price(held.n), std::to_string(held.lease_us), std::string{held.id}},
+                 redis::Repeat::counted_once, call, std::move(done));
+    }
+    // One that takes nothing may be repeated.
+    void start(const std::string& key, const CommitRequest& commit, const AsyncCall& call,
+               Completion<Outcome> done) {
+        const Words arguments{std::to_string(std::min(commit.used, 2 * limit_ + 1)),
+                              std::string{commit.id}};
+        if (commit.once != nullptr) {
+            return run_once(kCommit, key, commit_op_key(key, commit.once->op_id), arguments,
+                            *commit.once, call, std::move(done));
+        }
+        run_mode(kCommit, key, arguments,
+                 commit.used == 0 ? redis::Repeat::counted_once : redis::Repeat::never, call,
+                 std::move(done));
+    }
+    void start(const std::string& key, const ResetRequest&, const AsyncCall& call,
+               Completion<Outcome> done) {
+        const std::string_view command[] = {"DEL", key};
+        forget_denials(key);
+        submit(redis::Request::command(command), call,
+               [key, done = std::move(done)](const Result<redis::Reply>& reply) {
+                   forget_denials(key);  // Of hits that were sent before.
+                   if (!reply) return done(about_limit(key, reply.error()));
+                   done(Outcome{});
+               });
+    }
+
     // A call of the script that sets a state; `arguments` are the key's.
-    void run(std::string_view mode, const std::string& key, const Words& arguments,
-             redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
+    void run_mode(std::string_view mode, const std::string& key, const Words& arguments,
+                  redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
         std::vector<std::string_view> shared(shared_.begin(), shared_.end());
         shared[1] = mode;
         const std::string_view keys[] = {key};
@@ -273,7 +282,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
-    // run() once per op_id, which is remembered at `beside`.
+    // run_mode() once per op_id, which is remembered at `beside`.
     void run_once(std::string_view mode, const std::string& key, const Result<std::string>& beside,
                   const Words& own, const OnceOnly& once, const AsyncCall& call,
                   Completion<Outcome> done) {
@@ -304,6 +313,17 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
+    // A completion must not point to this object: a limiter may be destroyed before its calls end.
+    const std::string& server() const { return *server_; }
+    void submit(redis::Request request, const AsyncCall& call,
+                Completion<redis::Reply> done) const {
+        redis::submit(*client_, std::move(request), call, std::move(done));
+    }
+    // A cost above every limit is cut to limit_ + 1, because Lua would round a larger number.
+    std::string to_price(std::int64_t cost) const {
+        return std::to_string(std::min(cost, limit_ + 1));
+    }
+
     // The index in shared_ of the rates' numbers.
     static constexpr std::ptrdiff_t kNumbers = 3;
     // In the place of an answer of hit_once.lua.
@@ -328,6 +348,10 @@ class ScriptBackend final : public RedisLimiterBackend {
         return kScript;
     }
 
+    const std::shared_ptr<redis::Client> client_;
+    const std::int64_t limit_;  // The largest of its rates' limits.
+    // Its address, for errors of calls that outlive this object.
+    const std::shared_ptr<const std::string> server_;
     const redis::Script& script_;
     const redis::Script& once_;
     const std::string_view step_name_;

@@ -9,12 +9,6 @@ namespace {
 
 constexpr std::size_t kLongestId = 100;
 
-Error no_reservations() {
-    return make_error(ErrorCode::config,
-                      "reserve is for Memory and Redis: a limiter over a database has no "
-                      "reservations");
-}
-
 // It stands in the key's state, between separators.
 bool is_reservation_id(std::string_view id) {
     const auto fits = [](char c) {
@@ -25,16 +19,6 @@ bool is_reservation_id(std::string_view id) {
 }
 
 }  // namespace
-
-void LimiterBackend::reserve(const std::string&, std::int64_t, std::string_view, std::int64_t,
-                             const AsyncCall&, Completion<Outcome> done) {
-    done(no_reservations());
-}
-
-void LimiterBackend::commit(const std::string&, std::string_view, std::int64_t, const OnceOnly*,
-                            const AsyncCall&, Completion<Outcome> done) {
-    done(no_reservations());
-}
 
 Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
                                         std::int64_t least) const {
@@ -86,34 +70,26 @@ Result<Decision> Limiter::cancel(std::string_view key, std::string_view id, Time
 
 void Limiter::reserve_async(std::string_view key, std::int64_t n, std::string_view id,
                             Duration lease, Completion<Decision> done, AsyncCall call) {
-    if (auto fits = check_reservation(id, n, 1); !fits) return done(fits.error());
-    if (lease < std::chrono::milliseconds{1} || lease > Rate::kMaxPeriod) {
-        return done(bad_option("lease", "takes 0.001 seconds to 366 days"));
+    auto fits = check_reservation(id, n, 1);
+    if (fits && (lease < std::chrono::milliseconds{1} || lease > Rate::kMaxPeriod)) {
+        fits = bad_option("lease", "takes 0.001 seconds to 366 days");
     }
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->reserve(*name, n, id, std::chrono::ceil<std::chrono::microseconds>(lease).count(),
-                      call, decided(std::move(done)));
-}
-
-void Limiter::settle(std::string_view key, std::string_view id, std::int64_t used,
-                     const OnceOnly* once, Completion<Decision> done, const AsyncCall& call) {
-    if (auto fits = check_reservation(id, used, 0); !fits) return done(fits.error());
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->commit(*name, id, used, once, call, decided(std::move(done)));
+    const auto lease_us = std::chrono::ceil<std::chrono::microseconds>(lease).count();
+    run(key, fits, {ReserveRequest{n, id, lease_us}}, call, decided(std::move(done)));
 }
 
 void Limiter::commit_async(std::string_view key, std::string_view id, std::int64_t used,
                            Completion<Decision> done, AsyncCall call) {
-    settle(key, id, used, nullptr, std::move(done), call);
+    run(key, check_reservation(id, used, 0), {CommitRequest{id, used}}, call,
+        decided(std::move(done)));
 }
 
 void Limiter::commit_once_async(std::string_view key, std::string_view id, std::int64_t used,
                                 std::string_view op_id, Completion<Decision> done, AsyncCall call) {
-    if (auto fits = check_once(1, op_id); !fits) return done(fits.error());
+    auto fits = check_once(1, op_id);
+    if (fits) fits = check_reservation(id, used, 0);
     const OnceOnly remembered = once(op_id);
-    settle(key, id, used, &remembered, std::move(done), call);
+    run(key, fits, {CommitRequest{id, used, &remembered}}, call, decided(std::move(done)));
 }
 
 void Limiter::cancel_async(std::string_view key, std::string_view id, Completion<Decision> done,

@@ -13,6 +13,7 @@
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/limiter.hpp>
+#include <variant>
 
 #include "limiter/algorithm.hpp"
 #include "limiter/sql_writer.hpp"
@@ -91,24 +92,48 @@ struct LimitCalls {
 class SqlLimiterBackend final : public LimiterBackend {
   public:
     SqlLimiterBackend(std::shared_ptr<LimitCalls> calls, std::shared_ptr<const StoredLaw> law)
-        : calls_(std::move(calls)), store_(calls_->store), law_(std::move(law)) {}
-
-    std::string_view store_prefix() const override { return {}; }
-    std::string store_name() const override { return store_->database->name(); }
-    KeyRule key_rule() const override {
-        return store_->database->dialect().grammar().text_is_utf8() ? KeyRule::utf8_text
-                                                                    : KeyRule::sql_text;
-    }
+        : LimiterBackend({"", calls->store->database->name(), key_rule(*calls->store->database)}),
+          calls_(std::move(calls)),
+          store_(calls_->store),
+          law_(std::move(law)) {}
 
     void create_table(const AsyncCall& call, Completion<void> done) override {
         read(call, std::move(done),
              [](const LimitStore& store, Deadline by) { return store.create_table(by); });
     }
 
-    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        cost = price(cost, take);
-        if (only_looks(cost, take)) {
+    void run(const std::string& key, const LimitRequest& request, const AsyncCall& call,
+             Completion<Outcome> done) override {
+        std::visit([&](const auto& one) { start(key, one, call, std::move(done)); }, request.call);
+    }
+
+    void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                  const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
+        Hits hits = queued(keys, costs);
+        sql::GroupCommit& commit = calls_->commit.get();
+        const Deadline by = deadline(call.timeout);
+        if (call.waits) return done(outcomes(hits, commit.submit_all(hits, by)));
+        commit.submit_all_async(hits, by,
+                                [hits, done = std::move(done)](std::vector<Result<void>> written) {
+                                    done(outcomes(hits, std::move(written)));
+                                });
+    }
+
+  private:
+    using Hits = std::vector<std::shared_ptr<sql::QueuedWrite>>;
+
+    static KeyRule key_rule(const sql::Database& database) {
+        return database.dialect().grammar().text_is_utf8() ? KeyRule::utf8_text : KeyRule::sql_text;
+    }
+
+    void start(const std::string& key, const HitRequest& hit, const AsyncCall& call,
+               Completion<Outcome> done) {
+        if (hit.once != nullptr) {
+            return refuse("op_id is for Memory and Redis: a limiter over a database remembers none",
+                          done);
+        }
+        const std::int64_t cost = price(hit.cost, hit.take);
+        if (only_looks(cost, hit.take)) {
             return read<LimitStore::Looked>(
                 call,
                 [calls = calls_, move = hit_of(key, 1, Take::nothing), call,
@@ -124,39 +149,39 @@ class SqlLimiterBackend final : public LimiterBackend {
                     return store.look(*law, key, cost, by);
                 });
         }
-        write(hit_of(key, cost, take), call, std::move(done));
+        write(hit_of(key, cost, hit.take), call, std::move(done));
     }
-    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        write(queued(key, false, [n](auto& row, std::int64_t now) { return row.refund(now, n); }),
-              call, std::move(done));
+    void start(const std::string& key, const RefundRequest& refund, const AsyncCall& call,
+               Completion<Outcome> done) {
+        const auto apply = [n = refund.n](auto& row, std::int64_t now) {
+            return row.refund(now, n);
+        };
+        write(queued(key, false, apply), call, std::move(done));
     }
-    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
-               Completion<Outcome> done) override {
-        write(
-            queued(key, true, [life](auto& row, std::int64_t now) { return row.block(now, life); }),
-            call, std::move(done));
+    void start(const std::string& key, const BlockRequest& block, const AsyncCall& call,
+               Completion<Outcome> done) {
+        const auto apply = [life = block.life](auto& row, std::int64_t now) {
+            return row.block(now, life);
+        };
+        write(queued(key, true, apply), call, std::move(done));
     }
-
-    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
-        Hits hits = queued(keys, costs);
-        sql::GroupCommit& commit = calls_->commit.get();
-        const Deadline by = deadline(call.timeout);
-        if (call.waits) return done(outcomes(hits, commit.submit_all(hits, by)));
-        commit.submit_all_async(hits, by,
-                                [hits, done = std::move(done)](std::vector<Result<void>> written) {
-                                    done(outcomes(hits, std::move(written)));
-                                });
+    void start(const std::string& key, const ResetRequest&, const AsyncCall& call,
+               Completion<Outcome> done) {
+        write(queued(key, false, nullptr), call, std::move(done));
     }
-
-    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        submit(*calls_, queued(key, false, nullptr), deadline(call.timeout), call.waits,
-               std::move(done));
+    static void start(const std::string&, const ReserveRequest&, const AsyncCall&,
+                      const Completion<Outcome>& done) {
+        refuse(kNoReservations, done);
     }
-
-  private:
-    using Hits = std::vector<std::shared_ptr<sql::QueuedWrite>>;
+    static void start(const std::string&, const CommitRequest&, const AsyncCall&,
+                      const Completion<Outcome>& done) {
+        refuse(kNoReservations, done);
+    }
+    static constexpr const char* kNoReservations =
+        "reserve is for Memory and Redis: a limiter over a database has no reservations";
+    static void refuse(const char* why, const Completion<Outcome>& done) {
+        done(make_error(ErrorCode::config, why));
+    }
 
     Deadline deadline(Timeout timeout) const { return store_->database->deadline(timeout); }
 

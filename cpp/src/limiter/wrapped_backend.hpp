@@ -54,52 +54,18 @@ struct AskedElements {
 class WrappedBackend : public LimiterBackend {
   public:
     explicit WrappedBackend(std::shared_ptr<LimiterBackend> backend)
-        : backend_(std::move(backend)) {}
+        : LimiterBackend(backend->place()), backend_(std::move(backend)) {}
 
-    std::string_view store_prefix() const override { return backend_->store_prefix(); }
-    std::string store_name() const override { return backend_->store_name(); }
-    KeyRule key_rule() const override { return backend_->key_rule(); }
     AsyncCall waiting(Timeout timeout) const override { return backend_->waiting(timeout); }
-    const void* joins() const override { return backend_->joins(); }
-    LimiterBackend& innermost() override { return backend_->innermost(); }
-    Result<void> refund_local(const std::string& key, std::int64_t n) override {
-        return backend_->refund_local(key, n);
-    }
-    const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
-    std::optional<OutageEvent> next_outage_event() override {
-        return backend_->next_outage_event();
-    }
-
-    void create_table(const AsyncCall& call, Completion<void> done) override {
-        backend_->create_table(call, std::move(done));
-    }
-    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
-                Completion<Outcome> done) override {
-        backend_->refund(key, n, call, std::move(done));
-    }
-    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
-               Completion<Outcome> done) override {
-        backend_->block(key, life, call, std::move(done));
-    }
-    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        backend_->reset(key, call, std::move(done));
-    }
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                  const AsyncCall& call, Completion<Outcome> done) override {
-        backend_->hit_once(key, cost, once, call, std::move(done));
-    }
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
-                 const AsyncCall& call, Completion<Outcome> done) override {
-        backend_->reserve(key, n, id, lease_us, call, std::move(done));
-    }
-    void commit(const std::string& key, std::string_view id, std::int64_t used,
-                const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done) override {
-        backend_->commit(key, id, used, once, call, std::move(done));
-    }
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
                       Completion<std::vector<Outcome>> done) override {
         backend_->hit_together(std::move(hits), call, std::move(done));
     }
+    void create_table(const AsyncCall& call, Completion<void> done) override {
+        backend_->create_table(call, std::move(done));
+    }
+    LimiterBackend& innermost() override { return backend_->innermost(); }
+    const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
 
   protected:
     // Shared, because calls may outlive the limiter.
