@@ -27,13 +27,13 @@ bool is_scheme_char(char c) {
            c == '_';
 }
 
-// redis+unix is a scheme of its own; postgresql+psycopg names a driver, which is ignored.
+// redis+unix is a scheme of its own; postgresql+psycopg names a driver of SQLAlchemy, which is
+// ignored.
 std::string without_driver(const std::string& scheme) {
-    for (const char* database : {"sqlite+", "postgresql+", "mysql+", "mariadb+"}) {
-        const std::string_view prefix{database};
-        if (scheme.starts_with(prefix)) return scheme.substr(0, prefix.size() - 1);
+    for (const char* store : {"redis", "valkey", "memory"}) {
+        if (scheme.starts_with(store)) return scheme;
     }
-    return scheme;
+    return scheme.substr(0, scheme.find('+'));
 }
 
 // A host in brackets is an IPv6 address, with a zone if it is link-local: [fe80::1%eth0].

@@ -12,9 +12,9 @@
 
 #include "background_thread.hpp"
 #include "cluster_calls.hpp"
-#include "cluster_loop_connection.hpp"
 #include "cluster_map.hpp"
 #include "commands.hpp"
+#include "socket_loop_connection.hpp"
 
 namespace hotcount::redis {
 namespace {

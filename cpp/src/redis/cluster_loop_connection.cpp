@@ -1,5 +1,4 @@
-#include "cluster_loop_connection.hpp"
-
+// An event loop's connections to the nodes of a cluster.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +8,8 @@
 #include <vector>
 
 #include "cluster_calls.hpp"
+#include "cluster_map.hpp"
+#include "socket_loop_connection.hpp"
 
 namespace hotcount::redis {
 namespace {

@@ -1,11 +1,13 @@
-#include "command_keys.hpp"
-
+// Where the keys of a command are, for a cluster, in which the keys say which node takes it.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/redis/request.hpp>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "commands.hpp"
 #include "slots.hpp"
@@ -176,8 +178,8 @@ Result<std::uint16_t> slot_of_all(const std::string& name, const Keys& keys) {
     return slot;
 }
 
-}  // namespace
-
+// The keys of a command in the table of commands (commands.hpp). A config error if the command has
+// no key, or if the positions of its keys are unknown: then no node can be chosen for it.
 Result<std::vector<std::string_view>> keys_of(std::span<const std::string_view> words) {
     if (words.empty()) return make_error(ErrorCode::config, "execute needs a command");
     const std::string name = in_capitals(words);
@@ -210,6 +212,8 @@ Result<std::vector<std::string_view>> keys_of(std::span<const std::string_view> 
     if (keys.empty()) return names_no_key(name);
     return keys;
 }
+
+}  // namespace
 
 Result<std::uint16_t> Request::slot() const {
     switch (kind_) {

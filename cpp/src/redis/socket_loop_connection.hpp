@@ -61,4 +61,10 @@ std::unique_ptr<LoopConnection> make_loop_connection(const Options& options,
                                                      std::shared_ptr<Dialer> dialer, LoopHost& host,
                                                      std::shared_ptr<LoopConnections> loops);
 
+class ClusterMap;
+/// An event loop's connections to the nodes of a cluster.
+std::unique_ptr<LoopConnection> make_cluster_loop_connection(
+    const Options& options, std::shared_ptr<ClusterMap> map, LoopHost& host,
+    std::shared_ptr<LoopConnections> loops);
+
 }  // namespace hotcount::redis

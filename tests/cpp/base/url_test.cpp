@@ -35,6 +35,8 @@ TEST(Url, ReadsIpv6Hosts) {
 TEST(Url, IgnoresADriverSuffixOfSqlAlchemy) {
     EXPECT_EQ(parse_url("sqlite+pysqlite:///x.db")->scheme, "sqlite");
     EXPECT_EQ(parse_url("postgresql+psycopg://h/db")->scheme, "postgresql");
+    EXPECT_EQ(parse_url("oracle+cx://h/db")->scheme, "oracle");
+    EXPECT_EQ(parse_url("memory+x://h")->scheme, "memory+x");
     EXPECT_EQ(parse_url("redis+unix:///s")->scheme, "redis+unix");
 }
 
