@@ -159,6 +159,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three primaries that tests share: each keeps to keys of its own, and none stops a node."""
+    with RedisCluster(tmp_path_factory.mktemp("cluster"), replicas=False).started() as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis for one test, which may stop, kill and configure it."""

@@ -190,7 +190,7 @@ def settings_of(asked: list[Asked]) -> list[Finding]:
         )
     )
     findings += of_each(lambda one: _doctor_redis.few_connections(one.info))
-    return findings + _doctor_redis.acknowledged(_doctor_redis.IN_CLUSTER) if asked else findings
+    return findings + _doctor_redis.acknowledged() if asked else findings
 
 
 def node_timeout(one: Asked) -> list[Finding]:

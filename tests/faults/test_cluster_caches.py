@@ -6,15 +6,17 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
 from tests.support.sqlalchemy_side import both_sides
+from tests.support.together import beside
 from tests.support.wrong_clock import WrongClock
 
 pytestmark = [pytest.mark.server, pytest.mark.alone]
@@ -37,6 +39,13 @@ def fail_over(cluster: RedisCluster) -> None:
 def kill(cluster: RedisCluster) -> None:
     cluster.kill(0)
     cluster.wait_ok()
+
+
+def wait_for_heir(cluster: RedisCluster) -> None:
+    """Until the replica of the first primary has taken its place, and all others know."""
+    eventually(lambda: cluster.nodes[3].client.info("replication")["role"] == "master")
+    others = cluster.nodes[1:]
+    eventually(lambda: all(cluster.owners(node)[0] == cluster.nodes[3].port for node in others))
 
 
 class Running:
@@ -122,7 +131,7 @@ def test_a_promoted_replica_whose_clock_is_behind_gives_later_versions(tmp_path:
 
         cast(1)
         cluster.wait_replicas()
-        cluster.stop_replication(0)
+        cluster.hold_replicas(0)
         cast(-1)
         assert votes.sync_worker().run_once().unsettled == 0
         assert [int(votes.get(item, user)) for item in ITEMS for user in (1, 2)] == [-1] * 80
@@ -132,6 +141,96 @@ def test_a_promoted_replica_whose_clock_is_behind_gives_later_versions(tmp_path:
         assert votes.flush(timeout=30).at_risk == 0
         assert [int(votes.get(item, user)) for item in ITEMS for user in (1, 2)] == [1] * 80
         assert [int(count) for count in votes.count_many(ITEMS)] == [2] * len(ITEMS)
+
+
+def is_right(votes: hotcount.Votes, acknowledged: set[tuple[int, int]]) -> bool:
+    """Every count, of the cache and of the table, is what was cast. Nothing reconciles them."""
+    expected = Counter(item for item, _ in acknowledged)
+    counts = [expected[item] for item in ITEMS]
+    return (
+        [int(count) for count in votes.count_many(ITEMS)] == counts
+        and [count.value for count in votes.count_many(ITEMS, consistency="exact")] == counts
+        and votes.reconcile(dry_run=True) == []
+    )
+
+
+@pytest.fixture
+def cached(cluster: RedisCluster, tmp_path: Path) -> Iterator[hotcount.Votes]:
+    with (
+        hotcount.Database(f"sqlite:///{tmp_path}/votes.db", timeout=20) as database,
+        hotcount.Redis(cluster.url, timeout=10) as store,
+    ):
+        votes = hotcount.Votes(database, store, "cached", interval=0.05)
+        votes.create_tables()
+        votes.add_items(ITEMS)
+        yield votes
+
+
+def empty_a_node(cluster: RedisCluster) -> None:
+    cluster.nodes[1].run("FLUSHALL")
+
+
+@pytest.mark.parametrize("strike", [reshard, fail_over, kill, empty_a_node])
+def test_counts_of_a_cache_on_a_cluster_come_out_right(
+    cluster: RedisCluster, cached: hotcount.Votes, strike: Callable[[RedisCluster], None]
+) -> None:
+    acknowledged: set[tuple[int, int]] = set()
+
+    def cast(number: int) -> None:
+        vote = ITEMS[number % len(ITEMS)], 1000 + number
+        assert cached.cast(*vote).changed
+        acknowledged.add(vote)
+
+    with beside(cached.sync_worker().run):
+        with Running(cast):
+            strike(cluster)
+        assert len(acknowledged) > 200
+        eventually(lambda: is_right(cached, acknowledged), 30)
+
+
+def test_votes_that_a_failover_lost_in_the_cache_are_counted_again(
+    cluster: RedisCluster, cached: hotcount.Votes
+) -> None:
+    # The replica never gets the second round of votes, nor the hashes of half of the items. The
+    # third round takes the versions of its hashes beyond what the worker saved before.
+    acknowledged: set[tuple[int, int]] = set()
+
+    def cast(items: list[int], users: range) -> None:
+        votes = [(item, user) for item in items for user in users]
+        cached.cast_many(*zip(*votes, strict=True))
+        acknowledged.update(votes)
+
+    worker = cached.sync_worker()
+    cast(ITEMS[::2], range(3))
+    worker.run_once()
+    cluster.wait_replicas()
+    cluster.hold_replicas(0)
+    cast(ITEMS, range(3, 6))
+    cluster.kill(0)
+    wait_for_heir(cluster)
+    cast(ITEMS[::2], range(6, 16))
+    worker.run_once()
+    assert worker.run_once().recounted >= len(ITEMS) // 8
+    worker.run_once()
+    assert is_right(cached, acknowledged)
+
+
+def test_votes_for_other_nodes_do_not_wait_for_one_that_is_away(
+    cluster: RedisCluster, cached: hotcount.Votes
+) -> None:
+    cached.cast_many(ITEMS, [1] * len(ITEMS))
+    cluster.pause(0)
+    began = time.monotonic()
+    for user in range(2, 12):
+        cached.cast_many(ITEMS, [user] * len(ITEMS))
+    # One wait of a second, and then not another before a second has passed.
+    assert time.monotonic() - began < 1.5 + BUSY
+    wait_for_heir(cluster)
+    cluster.resume(0)
+    cluster.wait_ok()
+    acknowledged = {(item, user) for item in ITEMS for user in range(1, 12)}
+    with beside(cached.sync_worker().run):
+        eventually(lambda: is_right(cached, acknowledged), 30)
 
 
 @pytest.mark.parametrize(

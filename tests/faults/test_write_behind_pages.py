@@ -19,6 +19,7 @@ import pytest
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually, stand_still
 from tests.support.servers import PostgresDatabase, RedisServer
+from tests.support.votes_strategies import shard_of
 
 pytestmark = pytest.mark.server
 
@@ -56,16 +57,8 @@ def age(direct: hotcount.Redis) -> None:
             direct.execute("XCLAIM", key, "workers", owner, 0, entry, "IDLE", 30_001, "JUSTID")
 
 
-def shard_of(item: int) -> int:
-    """The stream in which its votes wait: FNV-1a of 64 bits, modulo 16."""
-    hashed = 0xCBF29CE484222325
-    for byte in str(item).encode():
-        hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
-    return hashed % 16
-
-
 # Of the stream that a worker asks first.
-FIRST = next(item for item in range(1, 41) if shard_of(item) == 0)
+FIRST = next(item for item in range(1, 41) if shard_of(item, 16) == 0)
 
 
 def test_a_page_whose_reply_was_lost_is_free_at_once(
@@ -121,7 +114,7 @@ def test_a_vote_that_two_workers_find_refused_is_set_aside_once(
 def test_a_vote_that_cannot_be_written_keeps_only_calls_about_its_own_stream_waiting(
     postgres_database: PostgresDatabase, own_redis: RedisServer
 ) -> None:
-    other = next(item for item in range(2, 41) if shard_of(item) != shard_of(1))
+    other = next(item for item in range(2, 41) if shard_of(item, 16) != shard_of(1, 16))
     with hotcount.Votes(postgres_database.url, own_redis.url, "write_behind") as votes:
         votes.create_tables()
         votes.add_items([1, other])
@@ -172,7 +165,7 @@ def test_a_worker_that_was_stopped_with_its_page_brings_no_removed_vote_back(
     votes: hotcount.Votes, url: str, proxy: FaultProxy, direct: hotcount.Redis
 ) -> None:
     # In the stream with which the worker's second round begins.
-    item = next(item for item in range(1, 41) if shard_of(item) == 1)
+    item = next(item for item in range(1, 41) if shard_of(item, 16) == 1)
     votes.cast(item, 6)
     with subprocess.Popen(
         [sys.executable, "-c", WORKER, url, proxy.url],

@@ -252,7 +252,10 @@ GROUPS = [
 
 # Of a product of these a case, which is a test with its other parameters, meets one in `make test`.
 # Its name chooses which, so that many cases meet each of them.
-STRATEGIES = ("naive", "slotted", "batched", "cached", "cached-memory", "cached-redis")
+STRATEGIES = (
+    *("naive", "slotted", "batched", "cached"),
+    *("cached-memory", "cached-redis", "cached-cluster"),
+)
 # The contract holds for each of them alike. Tests in other folders are about their differences.
 DATABASES = ("sqlite-file", "postgresql", "mariadb")
 IDS = {name: name for name in STRATEGIES} | {each.values[0]: str(each.id) for each in LOOPS}

@@ -233,23 +233,28 @@ class RedisCluster:
         """The other nodes do not reach this primary, and its replica is sent nothing; clients reach
         it."""
         assert self.relay
+        self.hold_replicas(index)
         self.relay.cut_off(index)
-        self.stop_replication(index)
+        fired("cut off")
 
-    def stop_replication(self, index: int) -> None:
-        """The replica of this primary is sent nothing more."""
-        for node in self._replicas_of(index):
+    def hold_replicas(self, index: int) -> None:
+        """From here on this primary's replicas are sent nothing that it writes."""
+        held = self._replicas_of(index)
+        for node in held:
             node.run("CONFIG", "SET", "masteruser", "nobody")
             node.run("CONFIG", "SET", "masterauth", "nothing")
+        for node in held:
             node.run("CLIENT", "KILL", "TYPE", "master")
-        fired("cut off")
 
     def let_back(self) -> None:
         assert self.relay
+        self.let_replicas_follow()
+        self.relay.let_back()
+
+    def let_replicas_follow(self) -> None:
         for node in self.alive():
             node.run("CONFIG", "SET", "masteruser", "")
             node.run("CONFIG", "SET", "masterauth", "")
-        self.relay.let_back()
 
     def _replicas_of(self, index: int) -> list[ClusterNode]:
         port = self.nodes[index].port

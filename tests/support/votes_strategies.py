@@ -28,6 +28,7 @@ WAYS = {
     "batched": Way("batched"),
     "cached-memory": Way("cached"),
     "cached-redis": Way("cached", "redis"),
+    "cached-cluster": Way("cached", "cluster"),
     "write_behind": Way("write_behind", "redis", cast_writes=False),
 }
 
@@ -55,7 +56,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=[pytest.mark.server] if way.cache == "redis" else [])
+        pytest.param(name, marks=[] if way.cache == "memory" else [pytest.mark.server])
         for name, way in WAYS.items()
     ]
 )
@@ -67,6 +68,11 @@ def strategy(request: pytest.FixtureRequest) -> Iterator[str]:
             server = request.getfixturevalue("redis_server")
             _caches[way.strategy] = hotcount.Redis(
                 server.url, prefix=f"t{next(_numbers)}{{*}}?:", timeout=20
+            )
+        if way.cache == "cluster":
+            cluster = request.getfixturevalue("redis_cluster")
+            _caches[way.strategy] = hotcount.Redis(
+                cluster.url, prefix=f"t{next(_numbers)}[*]?:", timeout=20
             )
         yield way.strategy
         while _caches:
@@ -101,6 +107,14 @@ def make_votes(
 @pytest.fixture
 def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
     return make_votes(database, strategy, items=[1, 2, 3])
+
+
+def shard_of(item: int, shards: int) -> int:
+    """Where an item's votes or counts are in Redis: FNV-1a of 64 bits, modulo the shards."""
+    hashed = 0xCBF29CE484222325
+    for byte in str(item).encode():
+        hashed = (hashed ^ byte) * 0x100000001B3 % 2**64
+    return hashed % shards
 
 
 def is_consistent(votes: hotcount.Votes) -> bool:

@@ -31,7 +31,8 @@ class CachedSchedules : public ::testing::Test {
         table_ = std::make_unique<SyncTable>(options_, database_->dialect());
         cache_ = make_memory_count_cache(store_, options_.retention);
         in_sql([&](sql::Connection& connection) { space_ = *table_->cache_id(connection); });
-        holder_ = *cache_->identity(space_, {});
+        const std::string items[] = {text()};
+        holder_ = *cache_->identities(space_, items, {}).front();
     }
 
     void in_sql(const std::function<void(sql::Connection&)>& work) {
@@ -80,7 +81,7 @@ class CachedSchedules : public ::testing::Test {
                 ASSERT_TRUE(succeeded(counted.states.front()));
                 if (*counted.states.front() == CountCache::Counted::born) {
                     *born = token;
-                    EXPECT_EQ(counted.identity, holder_);
+                    EXPECT_EQ(counted.identities.front(), holder_);
                 }
             });
             add_fill(steps, born);

@@ -17,6 +17,7 @@ from tests.support.certificates import Certificates
 from tests.support.programs import run_python
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer, free_port
+from tests.support.votes_strategies import shard_of
 
 pytestmark = pytest.mark.server
 
@@ -179,9 +180,49 @@ def test_a_command_that_no_node_takes_says_why(
         store.execute(*command)
 
 
-def test_what_is_not_built_there_says_so(store: hotcount.Redis) -> None:
-    with pytest.raises(hotcount.ConfigError, match="'cached' of Votes is not built on a cluster"):
-        hotcount.Votes("sqlite:///:memory:", store, strategy="cached")
+def test_counts_of_votes_are_in_shards_of_one_slot_each(
+    cluster: RedisCluster, store: hotcount.Redis
+) -> None:
+    votes = hotcount.Votes("sqlite:///:memory:", store, "cached", missing_items="create")
+    votes.create_tables()
+    items = range(1, 501)
+    votes.cast_many(items, [7] * 500)
+    keys = [
+        key.decode().removeprefix(store.prefix)
+        for node in cluster.nodes
+        for key in node.client.scan_iter(f"{store.prefix!s}votes*")
+    ]
+    hashes = {key for key in keys if key.startswith("votes:")}
+    (cache_id,) = {key.split("{")[1].split(":")[0] for key in keys}
+    assert hashes == {f"votes:{{{cache_id}:{shard_of(item, 128)}}}:{item}" for item in items}
+    # Named by one process, so alike: a fill takes a step for each name.
+    names = {key for key in keys if key not in hashes}
+    assert names == {f"votes@{{{cache_id}:{shard}}}" for shard in range(128)}
+    assert len({store.execute("GET", store.prefix + name) for name in names}) == 1
+    assert min(keys_each(cluster, store.prefix)) > 100
+    # All of them are found by a worker's scan, and read by readers.
+    assert votes.sync_worker().run_once().saved == 500
+    assert list(votes.count_many(items).value) == [1] * 500
+    votes.close()
+
+
+def test_votes_that_one_server_counted_are_counted_again_on_a_cluster(
+    store: hotcount.Redis, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    with hotcount.Database(f"sqlite:///{tmp_path}/votes.db") as database:
+        with redis_server.redis(timeout=20) as one:
+            votes = hotcount.Votes(database, one, "cached", missing_items="create")
+            votes.create_tables()
+            votes.cast_many([1, 1, 2], [1, 2, 1])
+            votes.flush()
+            votes.cast_many([1, 2], [3, 3])
+        votes = hotcount.Votes(database, store, "cached")
+        votes.cast(1, 4)
+        votes.flush()
+        # The item that nobody has voted for since is left to reconcile().
+        assert [int(votes.count(item)) for item in (1, 2)] == [4, 1]
+        assert votes.reconcile() == [hotcount.Drift(2, 1, 2)]
+        assert [int(votes.count(item)) for item in (1, 2)] == [4, 2]
 
 
 def test_a_database_other_than_0_is_refused() -> None:

@@ -39,7 +39,7 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
     const std::string token = random_name();
     auto counted = cache_->increment(space, increments, token, deadline.remaining());
     const auto& results = counted.states;
-    Unfinished left{std::string{space}, {}, std::move(counted.identity), std::move(counted.counts)};
+    Unfinished left{std::string{space}, {}, std::move(counted.counts)};
     for (std::size_t i = 0; i < increments.size(); ++i) {
         if (!results[i]) {
             // Also if the outcome is unknown: a recount is right either way.
@@ -48,6 +48,7 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
             // Twice, if one of a later epoch follows.
             if (!left.born.empty() && left.born.back().item == increments[i].item) continue;
             left.born.push_back({increments[i].item, token});
+            if (!counted.identities.empty()) left.born.back().identity = counted.identities[i];
         }
     }
     return left;
@@ -55,7 +56,7 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
 
 void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
     for (const Unfinished& each : left) {
-        if (!each.born.empty()) (void)fill(each.space, each.born, deadline, each.identity);
+        if (!each.born.empty()) (void)fill(each.space, each.born, deadline);
     }
     (void)hand_over(deadline);
 }
@@ -154,29 +155,52 @@ Result<CachedCounts::Fences> CachedCounts::fence_in_turn(const std::string& spac
     return sql::transact(*database_, deadline, fence_all);
 }
 
-Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
-                                Deadline deadline, std::string holder) {
-    if (holder.empty()) {
-        HOTCOUNT_TRY_ASSIGN(holder, cache_->identity(space, deadline.remaining()));
+// By the names of their shards, which in a cluster are few: one process has named most of them.
+Result<std::map<std::string, CachedCounts::OfHolder>> CachedCounts::by_holder(
+    std::string_view space, std::span<const Unfilled> hashes, Deadline deadline) {
+    std::map<std::string, OfHolder> holders;
+    const auto add = [&](const Unfilled& hash, const std::string& holder) {
+        auto item = to_item(hash.item);
+        if (!item) return;
+        holders[holder].hashes.push_back(&hash);
+        holders[holder].items.push_back(*std::move(item));
+    };
+    std::vector<const Unfilled*> unnamed;
+    std::vector<std::string> texts;
+    for (const Unfilled& hash : hashes) {
+        if (!hash.identity.empty()) {
+            add(hash, hash.identity);
+        } else {
+            unnamed.push_back(&hash);
+            texts.push_back(hash.item);
+        }
     }
+    if (unnamed.empty()) return holders;
+    const auto names = cache_->identities(space, texts, deadline.remaining());
+    for (std::size_t i = 0; i < unnamed.size(); ++i) {
+        HOTCOUNT_TRY_ASSIGN(const std::string name, names[i]);
+        add(*unnamed[i], name);
+    }
+    return holders;
+}
+
+Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
+                                Deadline deadline) {
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
-    std::vector<const Unfilled*> known;
-    std::vector<sql::Id> items;
-    for (const Unfilled& hash : hashes) {
-        auto item = to_item(hash.item);
-        if (!item) continue;
-        known.push_back(&hash);
-        items.push_back(*std::move(item));
-    }
-    HOTCOUNT_TRY_ASSIGN(const Fences fences, fence(std::string{space}, items, holder, deadline));
-    for (std::size_t i = 0; i < known.size(); ++i) {
-        const auto& [text, token] = *known[i];
-        if (const auto& state = fences[i]) {
-            fills.push_back({text, token, state->gen, state->epoch, state->stored});
-        } else {
-            // Or of tables that were taken over by another strategy: their hashes are not read now.
-            gone.push_back({text, std::numeric_limits<std::int64_t>::max()});
+    HOTCOUNT_TRY_ASSIGN(const auto holders, by_holder(space, hashes, deadline));
+    for (const auto& [holder, known] : holders) {
+        HOTCOUNT_TRY_ASSIGN(const Fences fences,
+                            fence(std::string{space}, known.items, holder, deadline));
+        for (std::size_t i = 0; i < known.hashes.size(); ++i) {
+            const Unfilled& hash = *known.hashes[i];
+            if (const auto& state = fences[i]) {
+                fills.push_back({hash.item, hash.token, state->gen, state->epoch, state->stored});
+            } else {
+                // Or of tables that were taken over by another strategy: their hashes are not read
+                // now.
+                gone.push_back({hash.item, std::numeric_limits<std::int64_t>::max()});
+            }
         }
     }
     std::optional<Error> failed;

@@ -53,6 +53,7 @@ class CachedCounts {
     struct Unfilled {
         std::string item;
         std::string token;
+        std::string identity{};  ///< Its shard's when it was born; if empty, it is read now.
     };
 
     /// Reads the id under which these tables are counted.
@@ -64,7 +65,6 @@ class CachedCounts {
     struct Unfinished {
         std::string space;
         std::vector<Unfilled> born;
-        std::string identity;  // The cache's, when `born` was read; empty if unknown.
         std::vector<std::optional<std::int64_t>> counts{};  // As in CountCache::Incremented.
     };
     Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
@@ -79,9 +79,8 @@ class CachedCounts {
     std::int64_t in_doubt(const sql::Id& item);
     bool has_doubts();
 
-    /// `identity`: the cache's when the hashes were read; if empty, it is read now.
-    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline,
-                      std::string identity = {});
+    /// Brings the counts of SQL to hashes.
+    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
 
     /// Recounts at most `limit` items of vote_recount.
     struct Recounted {
@@ -91,6 +90,14 @@ class CachedCounts {
     Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
 
   private:
+    // Those of one holder: one fence.
+    struct OfHolder {
+        std::vector<const Unfilled*> hashes{};
+        std::vector<sql::Id> items{};
+    };
+    Result<std::map<std::string, OfHolder>> by_holder(std::string_view space,
+                                                      std::span<const Unfilled> hashes,
+                                                      Deadline deadline);
     using Fences = std::vector<std::optional<SyncFence>>;
     Result<Fences> fence(const std::string& space, std::span<const sql::Id> items,
                          const std::string& holder, Deadline deadline);

@@ -8,7 +8,9 @@
 //   token          drawn at its birth: a fill lands only in the very hash that it was made for
 //   expires_at     last vote + retention; a worker may delete it then, once it is saved
 //
-// Each operation is one step: a script in Redis, one lock in memory. Nothing here expires by itself.
+// Each operation is one step for each item: a script in Redis, one lock in memory. Nothing here expires
+// by itself. Hashes are spread over shards, and each shard has a name of its own that is lost with its
+// hashes: one shard in memory and on one server, 128 in a Redis Cluster, where each is in one slot.
 // Thread-safe. `space` is the id of the tables (vote_meta), so that two databases over one store do
 // not count into each other's items.
 #pragma once
@@ -82,8 +84,9 @@ class CountCache {
     /// under `token`. Results by index.
     struct Incremented {
         std::vector<Result<Counted>> states;
-        std::string
-            identity{};  ///< identity() when hashes were born; empty if no hash was, or not known.
+        /// For each hash that was born its shard's identity at that time, or empty text if it had
+        /// none. Empty if no hash was born.
+        std::vector<std::string> identities{};
         /// The counts for increments that ask, if their hash is filled; empty if none asks.
         std::vector<std::optional<std::int64_t>> counts{};
     };
@@ -100,7 +103,7 @@ class CountCache {
     virtual Entries read(std::string_view space, std::span<const std::string> items,
                          Timeout timeout) = 0;
     /// A part of the items that have a hash; cursor "0" begins. Each that is there throughout is
-    /// seen at least once.
+    /// seen at least once, unless its slot of a cluster moves meanwhile.
     virtual Result<Page> scan(std::string_view space, const std::string& cursor, std::size_t page,
                               Timeout timeout) = 0;
     /// Marks hashes that still have that gen as saved.
@@ -112,20 +115,42 @@ class CountCache {
     /// Deletes hashes of lower epochs.
     virtual Result<void> drop(std::string_view space, std::span<const Outdated> items,
                               Timeout timeout) = 0;
-    /// A name of this very cache, drawn when it is first asked for and lost with its data.
-    virtual Result<std::string> identity(std::string_view space, Timeout timeout) = 0;
+    /// By index, the name of the shard that has the item's hash: drawn when it is first asked for and
+    /// lost with the shard's hashes. Shards may have a name in common.
+    virtual std::vector<Result<std::string>> identities(std::string_view space,
+                                                        std::span<const std::string> items,
+                                                        Timeout timeout) = 0;
+    virtual std::size_t shard_of(std::string_view item) const {
+        (void)item;
+        return 0;
+    }
+    /// By shard, the number of the server that has it at present, or kNobody. Empty if no shard ever
+    /// changes servers. A server that takes over a failed one's shards may lack their last writes.
+    static constexpr std::uint16_t kNobody = 0xffff;
+    virtual std::vector<std::uint16_t> owners(std::string_view space) const {
+        (void)space;
+        return {};
+    }
     /// How long a call without a timeout may take.
     virtual Duration default_timeout() const = 0;
-
-  protected:
-    /// {store prefix}votes:{space}: and the item follows.
-    static std::string key_prefix(std::string_view store_prefix, std::string_view space) {
-        return std::string{store_prefix} + "votes:" + std::string{space} + ":";
-    }
-    static std::string identity_key(std::string_view store_prefix, std::string_view space) {
-        return std::string{store_prefix} + "votes@" + std::string{space};
-    }
 };
+
+/// {store prefix}votes:{space}: and the item follows.
+inline std::string counts_prefix(std::string_view store_prefix, std::string_view space) {
+    return std::string{store_prefix}.append("votes:").append(space) + ":";
+}
+inline std::string identity_key(std::string_view store_prefix, std::string_view space) {
+    return std::string{store_prefix}.append("votes@").append(space);
+}
+
+/// FNV-1a: the same in every process and release, or two would put one item in two shards.
+constexpr std::uint64_t stable_hash(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char byte : text) {
+        hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+    }
+    return hash;
+}
 
 /// An item's id as keys of a cache have it.
 inline std::string to_text(const sql::Id& item) {

@@ -27,7 +27,7 @@ class MemoryCountCache final : public CountCache {
         : store_(std::move(store)), retention_(retention) {}
 
     Incremented increment(std::string_view space, std::span<const Increment> increments,
-                          std::string_view token, Timeout timeout) override {
+                          std::string_view token, Timeout) override {
         Incremented result;
         std::vector<Result<Counted>>& results = result.states;
         results.reserve(increments.size());
@@ -38,16 +38,18 @@ class MemoryCountCache final : public CountCache {
                 auto* const count = entry.as<CachedCount>(fresh);
                 if (count == nullptr) return wrong_type(key);
                 HOTCOUNT_TRY_ASSIGN(const Counted counted, add(*count, fresh, each, token));
+                born |= counted == Counted::born;
                 if (each.asks && counted == Counted::counted && count->gen > 0) {
                     result.counts.resize(increments.size());
                     result.counts[results.size()] = count->value;
                 }
                 return counted;
             }));
-            born |= results.back() && *results.back() == Counted::born;
         }
         if (born) {
-            if (auto name = identity(space, timeout)) result.identity = *std::move(name);
+            if (const auto name = identity(space)) {
+                result.identities.assign(increments.size(), *name);
+            }
         }
         return result;
     }
@@ -129,7 +131,16 @@ class MemoryCountCache final : public CountCache {
         return {};
     }
 
-    Result<std::string> identity(std::string_view space, Timeout) override {
+    std::vector<Result<std::string>> identities(std::string_view space,
+                                                std::span<const std::string> items,
+                                                Timeout) override {
+        return {items.size(), identity(space)};
+    }
+
+    Duration default_timeout() const override { return std::chrono::seconds{1}; }
+
+  private:
+    Result<std::string> identity(std::string_view space) {
         const std::string key =
             identity_key(store_->options().prefix, space) + "." + std::to_string(getpid());
         return store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<std::string> {
@@ -139,14 +150,10 @@ class MemoryCountCache final : public CountCache {
             return count->token;
         });
     }
-
-    Duration default_timeout() const override { return std::chrono::seconds{1}; }
-
-  private:
     // A forked child has a copy of all counts and must not go on with them: its parent does.
     std::string prefix_of(std::string_view space) const {
-        return key_prefix(store_->options().prefix,
-                          std::string{space} + "." + std::to_string(getpid()));
+        return counts_prefix(store_->options().prefix,
+                             std::string{space} + "." + std::to_string(getpid()));
     }
     std::string key_of(std::string_view space, std::string_view item) const {
         return prefix_of(space).append(item);

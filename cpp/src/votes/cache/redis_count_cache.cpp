@@ -1,64 +1,70 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "count_cache.hpp"
+#include "count_shards.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {
 namespace {
 
+using redis::ClusterNodes;
 using redis::Reply;
 using redis::ReplyArray;
-
-// Keys of one call: they take about a millisecond of a server's time.
-constexpr std::size_t kMaxScriptKeys = 256;
+using Part = CountShards::Part;
 
 class RedisCountCache final : public CountCache {
   public:
     RedisCountCache(std::shared_ptr<redis::Client> client, Duration retention)
-        : client_(std::move(client)),
-          retention_(
-              std::to_string(std::chrono::ceil<std::chrono::milliseconds>(retention).count())) {}
+        : shards_(std::move(client)), retention_(redis::milliseconds(retention)) {}
 
     Incremented increment(std::string_view space, std::span<const Increment> increments,
                           std::string_view token, Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kIncrementLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
-        const Deadline deadline = deadline_of(timeout);
         Incremented result;
-        result.states.reserve(increments.size());
+        result.states.assign(increments.size(), Counted::counted);
         const bool asked = std::any_of(increments.begin(), increments.end(),
                                        [](const Increment& each) { return each.asks; });
         if (asked) result.counts.resize(increments.size());
-        for (std::size_t first = 0; first < increments.size(); first += kMaxScriptKeys) {
-            const auto part =
-                increments.subspan(first, std::min(kMaxScriptKeys, increments.size() - first));
-            Call call({retention_, std::string{token}});
-            for (const Increment& each : part) {
-                call.key(key_of(space, each.item));
-                call.number(each.difference);
-                call.number(each.votes);
-                call.number(each.epoch);
+        const auto write = [&](Part& part) {
+            part.arguments = {retention_, std::string{token}};
+            for (const std::size_t i : part.members) {
+                const Increment& each = increments[i];
+                part.keys.push_back(shards_.key(space, part.shard, each.item));
+                part.add(each.difference);
+                part.add(each.votes);
+                part.add(each.epoch);
             }
-            call.key(identity_key(client_->options().prefix, space));
-            if (asked) call.texts.emplace_back("counts");
-            const auto states = run(kScript, call, deadline);
-            for (std::size_t i = 0; i < part.size(); ++i) {
-                auto state = states ? number_at(*states, i, call) : states.error();
-                if (state && std::holds_alternative<std::string>((*states)[i].value)) {
-                    result.counts[first + i] = std::exchange(*state, 0);
+            part.keys.push_back(shards_.name_key(space, part.shard));
+            if (asked) part.arguments.emplace_back("counts");
+        };
+        const auto read = [&](Part& part) {
+            const auto& states = part.replies;
+            const std::string* const name =
+                states ? std::get_if<std::string>(&states->back().value) : nullptr;
+            for (std::size_t k = 0; k < part.members.size(); ++k) {
+                const std::size_t i = part.members[k];
+                auto state = shards_.number_at(part, k);
+                if (state && std::holds_alternative<std::string>((*states)[k].value)) {
+                    result.counts[i] = std::exchange(*state, 0);
                 }
-                result.states.push_back(state ? Result{static_cast<Counted>(*state)}
-                                              : Result<Counted>{std::move(state).error()});
+                result.states[i] = state ? Result{static_cast<Counted>(*state)}
+                                         : Result<Counted>{std::move(state).error()};
+                if (!result.states[i] || *result.states[i] != Counted::born) continue;
+                result.identities.resize(increments.size());
+                if (name != nullptr) result.identities[i] = *name;
             }
-            if (!states) continue;
-            const auto* const name = std::get_if<std::string>(&states->back().value);
-            if (name != nullptr && !name->empty()) result.identity = *name;
-        }
+        };
+        shards_.run(kScript, increments, deadline_of(timeout), write, read,
+                    CountShards::Waits::briefly);
         return result;
     }
 
@@ -66,26 +72,25 @@ class RedisCountCache final : public CountCache {
                                    Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kLandLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
-        const Deadline deadline = deadline_of(timeout);
-        std::vector<Result<bool>> results;
-        results.reserve(fills.size());
-        for (std::size_t first = 0; first < fills.size(); first += kMaxScriptKeys) {
-            const auto part = fills.subspan(first, std::min(kMaxScriptKeys, fills.size() - first));
-            Call call({});
-            for (const Fill& fill : part) {
-                call.key(key_of(space, fill.item));
-                call.texts.push_back(fill.token);
-                call.number(fill.gen);
-                call.number(fill.epoch);
-                call.number(fill.base);
+        std::vector<Result<bool>> results(fills.size(), false);
+        const auto write = [&](Part& part) {
+            for (const std::size_t i : part.members) {
+                const Fill& fill = fills[i];
+                part.keys.push_back(shards_.key(space, part.shard, fill.item));
+                part.arguments.push_back(fill.token);
+                part.add(fill.gen);
+                part.add(fill.epoch);
+                part.add(fill.base);
             }
-            const auto landed = run(kScript, call, deadline);
-            for (std::size_t i = 0; i < part.size(); ++i) {
-                auto state = landed ? number_at(*landed, i, call) : landed.error();
-                results.push_back(state ? Result{*state == 1}
-                                        : Result<bool>{std::move(state).error()});
+        };
+        const auto read = [&](Part& part) {
+            for (std::size_t k = 0; k < part.members.size(); ++k) {
+                auto state = shards_.number_at(part, k);
+                results[part.members[k]] =
+                    state ? Result{*state == 1} : Result<bool>{std::move(state).error()};
             }
-        }
+        };
+        shards_.run(kScript, fills, deadline_of(timeout), write, read);
         return results;
     }
 
@@ -94,25 +99,35 @@ class RedisCountCache final : public CountCache {
         static const redis::Script kScript{
             lua::votes::kReadLua, redis::Script::Kind::single,
             redis::is_one_per_key<redis::is_nil_or<redis::is_array>>};
-        const Deadline deadline = deadline_of(timeout);
-        Entries entries;
-        entries.reserve(items.size());
-        for (std::size_t first = 0; first < items.size(); first += kMaxScriptKeys) {
-            const auto part = items.subspan(first, std::min(kMaxScriptKeys, items.size() - first));
-            Call call({});
-            for (const std::string& item : part) call.key(key_of(space, item));
-            const auto replies = run(kScript, call, deadline);
-            for (std::size_t i = 0; i < part.size(); ++i) {
-                entries.push_back(replies ? to_entry((*replies)[i], call.keys[i])
-                                          : Result<std::optional<CacheEntry>>{replies.error()});
+        Entries entries(items.size(), std::optional<CacheEntry>{});
+        const auto write = [&](Part& part) {
+            for (const std::size_t i : part.members) {
+                part.keys.push_back(shards_.key(space, part.shard, items[i]));
             }
-        }
+        };
+        const auto read = [&](Part& part) {
+            for (std::size_t k = 0; k < part.members.size(); ++k) {
+                entries[part.members[k]] =
+                    part.replies ? to_entry((*part.replies)[k], part.keys[k])
+                                 : Result<std::optional<CacheEntry>>{part.replies.error()};
+            }
+        };
+        shards_.run(kScript, items, deadline_of(timeout), write, read);
         return entries;
     }
 
     Result<Page> scan(std::string_view space, const std::string& cursor, std::size_t page,
                       Timeout timeout) override {
-        const std::string prefix = key_prefix(client_->options().prefix, space);
+        const Deadline deadline = deadline_of(timeout);
+        ClusterNodes* const nodes = shards_.nodes();
+        Place place{ClusterNodes::kNobody, cursor};
+        std::vector<std::uint16_t> primaries;
+        if (nodes != nullptr) {
+            HOTCOUNT_TRY_ASSIGN(primaries, nodes->primaries(deadline.remaining()));
+            std::sort(primaries.begin(), primaries.end());
+            HOTCOUNT_TRY_ASSIGN(place, to_place(cursor, primaries));
+        }
+        const std::string prefix = shards_.common_prefix(space);
         std::string pattern;
         for (const char byte : prefix) {
             if (std::string_view{"*?[]\\^-"}.find(byte) != std::string_view::npos) pattern += '\\';
@@ -120,20 +135,27 @@ class RedisCountCache final : public CountCache {
         }
         pattern += '*';
         const std::string size = std::to_string(page);
-        const std::string_view command[] = {"SCAN",  cursor, "MATCH", pattern,
-                                            "COUNT", size,   "TYPE",  "hash"};
-        HOTCOUNT_TRY_ASSIGN(const Reply reply, client_->execute(command, timeout));
-        const auto* const parts = std::get_if<ReplyArray>(&reply.value);
-        if (parts == nullptr || parts->size() != 2) return strange_reply();
-        const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
-        const auto* const keys = std::get_if<ReplyArray>(&(*parts)[1].value);
-        if (next == nullptr || keys == nullptr) return strange_reply();
-        Page found{{}, *next};
-        for (const Reply& each : *keys) {
-            const auto* const key = std::get_if<std::string>(&each.value);
-            if (key == nullptr || !key->starts_with(prefix)) return strange_reply();
-            found.items.push_back(key->substr(prefix.size()));
+        const std::string_view command[] = {"SCAN",  place.cursor, "MATCH", pattern,
+                                            "COUNT", size,         "TYPE",  "hash"};
+        // A node that is being replaced would not answer until the deadline.
+        const Duration brief = std::min(Duration{deadline.remaining()}, default_timeout());
+        HOTCOUNT_TRY_ASSIGN(Reply reply, nodes != nullptr
+                                             ? nodes->execute_at(place.node, command, brief)
+                                             : client().execute(command, deadline.remaining()));
+        HOTCOUNT_TRY_ASSIGN(redis::ScanPage keys,
+                            redis::to_page(client().options().address(), std::move(reply)));
+        Page found{{}, std::move(keys.next)};
+        for (const std::string& key : keys.items) {
+            if (!key.starts_with(prefix)) return shards_.strange_reply();
+            if (auto item = shards_.item_of(space, key)) found.items.push_back(*std::move(item));
         }
+        if (nodes == nullptr) return found;
+        if (found.next == "0") {
+            const auto next = std::upper_bound(primaries.begin(), primaries.end(), place.node);
+            if (next == primaries.end()) return found;
+            place.node = *next;
+        }
+        found.next = std::to_string(place.node) + ":" + found.next;
         return found;
     }
 
@@ -156,88 +178,132 @@ class RedisCountCache final : public CountCache {
                       Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kDropLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
-        const Deadline deadline = deadline_of(timeout);
-        for (std::size_t first = 0; first < items.size(); first += kMaxScriptKeys) {
-            Call call({});
-            for (const Outdated& each :
-                 items.subspan(first, std::min(kMaxScriptKeys, items.size() - first))) {
-                call.key(key_of(space, each.item));
-                call.number(each.epoch);
+        Result<void> dropped;
+        const auto write = [&](Part& part) {
+            for (const std::size_t i : part.members) {
+                part.keys.push_back(shards_.key(space, part.shard, items[i].item));
+                part.add(items[i].epoch);
             }
-            HOTCOUNT_TRY(run(kScript, call, deadline));
-        }
-        return {};
+        };
+        const auto read = [&](const Part& part) {
+            if (!part.replies) dropped = part.replies.error();
+        };
+        shards_.run(kScript, items, deadline_of(timeout), write, read);
+        return dropped;
     }
 
-    Result<std::string> identity(std::string_view space, Timeout timeout) override {
-        const std::string key = identity_key(client_->options().prefix, space);
-        const std::string name = random_name();
-        // Of several callers' SET NX only the first one writes; GET returns its value. SET NX GET
-        // needs Redis 7.
-        const std::vector<std::string_view> commands[] = {{"SET", key, name, "NX"}, {"GET", key}};
-        const auto replies = client_->execute_many(commands, timeout);
-        for (const auto& reply : replies) {
-            if (!reply) return redis::of_key(key, reply.error());
+    std::vector<Result<std::string>> identities(std::string_view space,
+                                                std::span<const std::string> items,
+                                                Timeout timeout) override {
+        std::set<std::size_t> shards;
+        for (const std::string& item : items) shards.insert(shard_of(item));
+        const Deadline deadline = deadline_of(timeout);
+        auto names = read_names(space, shards, deadline);
+        const bool lacks_one = std::any_of(names.begin(), names.end(), [](const auto& each) {
+            return each.second.ok() && each.second->empty();
+        });
+        std::optional<Error> refused;
+        if (lacks_one) {
+            refused = name_all(space, deadline);
+            names = read_names(space, shards, deadline);
         }
-        const auto* const found = std::get_if<std::string>(&replies[1]->value);
-        if (found == nullptr) return strange_reply();
-        return *found;
+        std::vector<Result<std::string>> found;
+        found.reserve(items.size());
+        for (const std::string& item : items) {
+            const auto& name = names.at(shard_of(item));
+            const bool none = name.ok() && name->empty();
+            found.push_back(none ? Result<std::string>{refused.value_or(shards_.strange_reply())}
+                                 : name);
+        }
+        return found;
     }
 
-    Duration default_timeout() const override { return client_->options().timeout; }
+    std::size_t shard_of(std::string_view item) const override { return shards_.shard_of(item); }
+    std::vector<std::uint16_t> owners(std::string_view space) const override {
+        return shards_.owners(space);
+    }
+
+    Duration default_timeout() const override { return client().options().timeout; }
 
   private:
-    // Keys and arguments of one script, and the texts that they are views of.
-    struct Call {
-        explicit Call(std::vector<std::string> first) : texts(std::move(first)) {}
-        void key(std::string text) { keys.push_back(std::move(text)); }
-        void number(std::int64_t value) { texts.push_back(std::to_string(value)); }
-        std::vector<std::string> keys;
-        std::vector<std::string> texts;
-    };
-
-    std::string key_of(std::string_view space, std::string_view item) const {
-        return key_prefix(client_->options().prefix, space).append(item);
-    }
+    redis::Client& client() const { return shards_.client(); }
     Deadline deadline_of(Timeout timeout) const {
         return Deadline::after(timeout.value_or(default_timeout()));
     }
 
-    Error strange_reply() const {
-        return redis::strange_reply(client_->options().address(), "cached votes");
-    }
-
-    /// One reply per key.
-    Result<ReplyArray> run(const redis::Script& script, const Call& call, Deadline deadline) {
-        const std::vector<std::string_view> keys(call.keys.begin(), call.keys.end());
-        const std::vector<std::string_view> arguments(call.texts.begin(), call.texts.end());
-        auto reply = client_->run(script, keys, arguments, deadline.remaining());
-        if (!reply) return redis::of_key(call.keys.front(), reply.error());
-        auto* const replies = std::get_if<ReplyArray>(&reply->value);
-        if (replies == nullptr || replies->size() != call.keys.size()) return strange_reply();
-        return std::move(*replies);
-    }
-
-    Result<std::int64_t> number_at(const ReplyArray& replies, std::size_t index,
-                                   const Call& call) const {
-        if (const auto* error = std::get_if<redis::ReplyError>(&replies[index].value)) {
-            return redis::of_key(
-                call.keys[index],
-                redis::error_from_reply(error->message, client_->options().address()));
+    // The node of a cluster that a scan is at, and the cursor there: "node:cursor".
+    struct Place {
+        std::uint16_t node;
+        std::string cursor;
+    };
+    Result<Place> to_place(const std::string& cursor,
+                           std::span<const std::uint16_t> primaries) const {
+        const std::size_t colon = cursor.find(':');
+        if (colon != std::string::npos) {
+            Place place{ClusterNodes::kNobody, cursor.substr(colon + 1)};
+            std::from_chars(cursor.data(), cursor.data() + colon, place.node);
+            return place;
         }
-        const auto number = redis::to_integer(replies[index]);
-        if (!number) return strange_reply();
-        return *number;
+        if (!primaries.empty()) return Place{primaries.front(), cursor};
+        return make_error(ErrorCode::unavailable,
+                          client().options().address() + " has no primary that owns slots");
+    }
+
+    // Empty text for a shard without a name.
+    std::map<std::size_t, Result<std::string>> read_names(std::string_view space,
+                                                          const std::set<std::size_t>& shards,
+                                                          Deadline deadline) const {
+        std::vector<std::string> keys;
+        keys.reserve(shards.size());
+        std::vector<std::vector<std::string_view>> commands;
+        for (const std::size_t shard : shards) {
+            keys.push_back(shards_.name_key(space, shard));
+            commands.push_back({"GET", keys.back()});
+        }
+        const auto replies = client().execute_many(commands, deadline.remaining());
+        std::map<std::size_t, Result<std::string>> names;
+        for (const std::size_t shard : shards) {
+            const std::size_t at = names.size();
+            const auto& reply = replies[at];
+            const auto* const name = reply ? std::get_if<std::string>(&reply->value) : nullptr;
+            names.emplace(shard, !reply
+                                     ? Result<std::string>{redis::of_key(keys[at], reply.error())}
+                                     : std::string{name != nullptr ? *name : ""});
+        }
+        return names;
+    }
+
+    // Gives one name to all shards that have none: a fill takes a step in SQL for each name. Of several
+    // callers' SET NX only the first one writes. A name is drawn once, because a shard that lost its
+    // hashes must not get its former name.
+    std::optional<Error> name_all(std::string_view space, Deadline deadline) const {
+        const std::string name = random_name();
+        std::vector<std::string> keys;
+        keys.reserve(shards_.size());
+        std::vector<std::vector<std::string_view>> commands;
+        for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+            keys.push_back(shards_.name_key(space, shard));
+            commands.push_back({"SET", keys.back(), name, "NX"});
+        }
+        // A node that is away is left out: a later call names its shards.
+        const Duration brief = std::min(Duration{deadline.remaining()}, default_timeout());
+        std::optional<Error> refused;
+        const auto replies = client().execute_many(commands, brief);
+        for (std::size_t shard = 0; shard < replies.size(); ++shard) {
+            if (replies[shard] || refused) continue;
+            refused = redis::of_key(keys[shard], replies[shard].error());
+        }
+        return refused;
     }
 
     Result<std::optional<CacheEntry>> to_entry(const Reply& reply, const std::string& key) const {
         if (std::holds_alternative<std::monostate>(reply.value)) return std::optional<CacheEntry>{};
         if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
             return redis::of_key(
-                key, redis::error_from_reply(error->message, client_->options().address()));
+                key, redis::error_from_reply(error->message, client().options().address()));
         }
         const auto* const fields = std::get_if<ReplyArray>(&reply.value);
-        if (fields == nullptr || fields->size() != 7) return strange_reply();
+        if (fields == nullptr || fields->size() != 7) return shards_.strange_reply();
         std::array<std::int64_t, 6> numbers{};
         for (std::size_t i = 0; i < numbers.size(); ++i) {
             const auto number = redis::to_integer((*fields)[i]);
@@ -260,27 +326,32 @@ class RedisCountCache final : public CountCache {
     // How many of the marks the script acted on.
     Result<std::int64_t> compared(const redis::Script& script, std::string_view space,
                                   std::span<const Mark> marks, Timeout timeout) {
-        const Deadline deadline = deadline_of(timeout);
         std::int64_t done = 0;
-        for (std::size_t first = 0; first < marks.size(); first += kMaxScriptKeys) {
-            Call call({});
-            for (const Mark& each :
-                 marks.subspan(first, std::min(kMaxScriptKeys, marks.size() - first))) {
-                call.key(key_of(space, each.item));
-                call.number(each.gen);
-                call.number(each.version);
+        std::optional<Error> failed;
+        const auto write = [&](Part& part) {
+            for (const std::size_t i : part.members) {
+                part.keys.push_back(shards_.key(space, part.shard, marks[i].item));
+                part.add(marks[i].gen);
+                part.add(marks[i].version);
             }
-            HOTCOUNT_TRY_ASSIGN(const ReplyArray states, run(script, call, deadline));
-            for (std::size_t i = 0; i < states.size(); ++i) {
-                HOTCOUNT_TRY_ASSIGN(const std::int64_t state, number_at(states, i, call));
-                done += state;
+        };
+        const auto read = [&](const Part& part) {
+            for (std::size_t k = 0; k < part.members.size(); ++k) {
+                const auto state = shards_.number_at(part, k);
+                if (state) {
+                    done += *state;
+                } else if (!failed) {
+                    failed = state.error();
+                }
             }
-        }
+        };
+        shards_.run(script, marks, deadline_of(timeout), write, read);
+        if (failed) return *std::move(failed);
         return done;
     }
 
-    std::shared_ptr<redis::Client> client_;
-    std::string retention_;
+    CountShards shards_;
+    const std::string retention_;
 };
 
 }  // namespace

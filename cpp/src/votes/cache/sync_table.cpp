@@ -54,6 +54,7 @@ SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const Vote
       fence_(std::make_unique<BulkStatement>(sql["fence"])),
       save_count_(sql["save_count"]),
       save_marks_(sql["save_marks"]),
+      unsaved_(sql["unsaved"]),
       new_epoch_(std::make_unique<BulkStatement>(sql["new_epoch"])),
       ask_(std::make_unique<BulkStatement>(sql["ask"])),
       asked_(sql["asked"]),
@@ -318,6 +319,16 @@ Result<std::vector<SaveState>> SyncTable::save_at_once(sql::Connection& connecti
         results.push_back(found[i].held ? SaveState::held : state);
     }
     return results;
+}
+
+Result<void> SyncTable::visit_unsaved(sql::Connection& connection,
+                                      const std::function<void(sql::Id)>& visit) const {
+    const sql::RowVisitor each = [&](const sql::Row& row) -> Result<void> {
+        visit(row.id(0));
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(unsaved_, {}, each));
+    return {};
 }
 
 Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::Id& item,

@@ -16,6 +16,7 @@
 // elsewhere.
 #pragma once
 
+#include <functional>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
@@ -108,6 +109,10 @@ class SyncTable {
     Result<std::vector<SaveState>> save_at_once(sql::Connection& connection,
                                                 std::span<const ToSave> saves, bool waits,
                                                 const std::string& space, Deadline deadline) const;
+    /// The items that were filled and not saved since: a cache that loses their hashes has lost votes.
+    /// Reads the whole of vote_sync.
+    Result<void> visit_unsaved(sql::Connection& connection,
+                               const std::function<void(sql::Id)>& visit) const;
     /// Sets item.vote_count to the sum of the votes and begins an epoch above both its own and
     /// `above`. Returns the epoch.
     Result<std::int64_t> recount(sql::Connection& connection, const sql::Id& item,
@@ -165,6 +170,7 @@ class SyncTable {
     std::unique_ptr<BulkStatement> fence_;
     sql::Statement save_count_;
     sql::Statement save_marks_;
+    sql::Statement unsaved_;
     std::unique_ptr<BulkStatement> new_epoch_;
     std::unique_ptr<BulkStatement> ask_;
     sql::Statement asked_;

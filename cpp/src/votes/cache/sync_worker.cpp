@@ -16,6 +16,8 @@ namespace {
 
 // Items recounted in one transaction: each sums all votes of its item while voters wait.
 constexpr std::size_t kMaxRecounts = 100;
+// For how long a round recounts before it saves counts.
+constexpr Duration kRecountsFor = std::chrono::seconds{1};
 // How long a save waits for an item that other transactions have locked.
 constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
 
@@ -60,21 +62,35 @@ class Worker final : public SyncWorker {
         HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
         if (space != space_) {
             seen_.clear();
+            owners_.clear();
+            taken_over_.clear();
             space_ = space;
         }
         ++round_number_;
+        note_owners();
         SyncRound round{};
         HOTCOUNT_TRY(cached_->hand_over(deadline));
-        HOTCOUNT_TRY_ASSIGN(
-            const auto recounted,
-            cached_->recount(space, std::min(kMaxRecounts, cached_->options().page), deadline));
-        round.recounted = recounted.done;
-        round.unsettled = recounted.left;
+        HOTCOUNT_TRY(recount(deadline, round));
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
+        note_owners();
+        HOTCOUNT_TRY(recount_taken_over(deadline, round));
         std::lock_guard lock(mutex_);
         if (refused_) return *std::exchange(refused_, std::nullopt);
         return round;
+    }
+
+    // A server that lost its data has many items recounted.
+    Result<void> recount(Deadline deadline, SyncRound& round) {
+        const std::size_t most = std::min(kMaxRecounts, cached_->options().page);
+        const SteadyTime until = system_clock()->steady_now() + kRecountsFor;
+        do {
+            HOTCOUNT_TRY_ASSIGN(const auto recounted, cached_->recount(space_, most, deadline));
+            round.recounted += recounted.done;
+            round.unsettled = recounted.left;
+            if (recounted.done == 0) break;
+        } while (round.unsettled > 0 && system_clock()->steady_now() < until);
+        return {};
     }
 
     // Threads take pages from one cursor. It lives as long as the round, so that a page whose
@@ -395,6 +411,46 @@ class Worker final : public SyncWorker {
         return ask_recounts(lost, deadline);
     }
 
+    // Remembers the shards that another server has taken over since the last look.
+    void note_owners() {
+        const auto now = cached_->cache().owners(space_);
+        owners_.resize(now.size(), CountCache::kNobody);
+        for (std::size_t shard = 0; shard < now.size(); ++shard) {
+            if (now[shard] == CountCache::kNobody) continue;
+            const std::uint16_t before = std::exchange(owners_[shard], now[shard]);
+            if (before != CountCache::kNobody && before != now[shard]) taken_over_.insert(shard);
+        }
+    }
+
+    // The new server of a shard may lack the last votes of the old one, and count on: a hash there
+    // looks like any other. So all items of the shard that have hashes, or had them, are recounted. A
+    // shard that moved in order is recounted as well: the cost is one sum for each item.
+    Result<void> recount_taken_over(Deadline deadline, SyncRound& round) {
+        if (taken_over_.empty()) return {};
+        std::set<sql::Id> doubtful;
+        const auto add = [&](const std::string& text, sql::Id item) {
+            if (taken_over_.contains(cached_->cache().shard_of(text))) {
+                doubtful.insert(std::move(item));
+            }
+        };
+        for (const auto& [text, seen] : seen_) {
+            if (auto item = cached_->to_item(text)) add(text, *std::move(item));
+        }
+        // Hashes that were born and lost between two rounds.
+        const auto read = [&](sql::Connection& connection) {
+            return cached_->table().visit_unsaved(connection, [&](sql::Id item) {
+                const std::string text = cached_->to_text(item);
+                add(text, std::move(item));
+            });
+        };
+        HOTCOUNT_TRY(sql::read_snapshot(cached_->database(), deadline, read));
+        HOTCOUNT_TRY(
+            ask_recounts(std::vector<sql::Id>{doubtful.begin(), doubtful.end()}, deadline));
+        round.unsettled += static_cast<std::int64_t>(doubtful.size());
+        taken_over_.clear();
+        return {};
+    }
+
     Result<void> ask_recounts(std::span<const sql::Id> items, Deadline deadline) {
         if (items.empty()) return {};
         for (const sql::Id& item : items) cached_->doubt(item, 0);
@@ -406,7 +462,9 @@ class Worker final : public SyncWorker {
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
     std::uint64_t round_number_{0};
-    mutable std::mutex mutex_;  // Guards all members below.
+    std::vector<std::uint16_t> owners_;  // By shard.
+    std::set<std::size_t> taken_over_;   // Shards whose items are yet to be recounted.
+    mutable std::mutex mutex_;           // Guards all members below.
     std::unordered_map<std::string, Seen, KeyedHash> seen_;
     Stats stats_{};
     std::optional<Error> refused_{};  // The first refusal of this round.

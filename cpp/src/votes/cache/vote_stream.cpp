@@ -25,15 +25,6 @@ constexpr std::string_view kForgetConsumer = "600000";
 // than such a call can be on its way.
 constexpr std::string_view kKeepClosed = "86400";
 
-// FNV-1a: the same in every process and release, or two would put one item's votes in two streams.
-std::uint64_t stable_hash(std::string_view text) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char byte : text) {
-        hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-    }
-    return hash;
-}
-
 std::optional<std::int64_t> number_in(std::string_view text) {
     std::int64_t number = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -92,18 +92,26 @@ UPDATE {item} SET {count} = ?1 WHERE {id} = ?2
 -- name: save_marks
 UPDATE {sync} SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1
 
+-- name: unsaved
+-- The items that were filled and not saved since. Reads the whole table.
+SELECT item FROM {sync} WHERE gen > saved_gen
+
 -- == Recounts ==
 
 -- name: new_epoch
 -- Begins an epoch for each item, above its own and not below the given one. The gen is raised as
--- well, which voids saves of earlier counts.
-INSERT INTO {sync} (item, epoch, gen)
+-- well, which voids saves of earlier counts. No hash has this gen, and its count is saved. MariaDB
+-- assigns in this order.
+INSERT INTO {sync} (item, epoch, gen, saved_gen)
 VALUES
 --each ,
-(?1, ?2, 1)
+(?1, ?2, 1, 1)
 --end
 {or_update(item)}
-epoch = {greater({sync}.epoch + 1, {excluded(epoch)})}, gen = {sync}.gen + 1
+epoch = {greater({sync}.epoch + 1, {excluded(epoch)})},
+saved_gen = {sync}.gen + 1,
+saved_version = 0,
+gen = {sync}.gen + 1
 
 -- name: ask
 -- Asks for a recount of each item, once more if one is asked for already.

@@ -152,9 +152,6 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
     }
     const bool has_cache = !std::holds_alternative<std::monostate>(cache);
     if (options.strategy == VoteStrategy::cached) {
-        if (auto* const client = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
-            HOTCOUNT_TRY(redis::check_one_server(**client, "strategy 'cached' of Votes"));
-        }
         if (!has_cache) {
             return make_error(ErrorCode::config,
                               "strategy 'cached' needs cache=: a Redis or Memory store, or its "
