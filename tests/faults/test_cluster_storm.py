@@ -13,7 +13,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +21,9 @@ import hotcount.aio
 import pytest
 from redis.crc import key_slot
 
-from tests.support.eventually import BUSY, eventually
-from tests.support.redis_cluster import ClusterNode, RedisCluster
+from tests.support.cluster_storm import Event, Storm
+from tests.support.eventually import BUSY
+from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import valkey_program
 
 pytestmark = [
@@ -43,8 +43,6 @@ HITTERS = 8
 HITS_A_SECOND = 2_000
 LIMITED = [f"u{number}" for number in range(50)]
 LIMIT = 20
-# An answer is in the socket for so long at most when its primary stops.
-IN_SOCKETS = 0.1
 LATE = (hotcount.UnavailableError, hotcount.DeadlineError, hotcount.OutcomeUnknownError)
 
 
@@ -58,23 +56,6 @@ class Told:
     swapped: int = 0
     admitted: Counter[str] = field(default_factory=Counter)
     wrong: list[BaseException] = field(default_factory=list)
-
-
-@dataclass
-class Event:
-    """What happened, and the keys whose acknowledged adds it may lose, from when to when."""
-
-    what: str
-    copied: float
-    began: float
-    struck: set[int] = field(default_factory=set)
-    lost_until: float = 0.0
-    served: float | None = None
-    refused: float | None = None
-    lasted: float = 0.0
-
-    def may_lose(self, at: float, key: int) -> bool:
-        return key in self.struck and self.copied <= at <= self.lost_until
 
 
 class Load:
@@ -146,114 +127,6 @@ class Load:
             await asyncio.sleep(BURST * HITTERS / HITS_A_SECOND)
 
 
-class Storm:
-    def __init__(self, cluster: RedisCluster, *, migrates: bool) -> None:
-        self.cluster = cluster
-        self.migrates = migrates
-        self.events: list[Event] = []
-        self.slots = [key_slot(f"count:{key}".encode()) for key in KEYS]
-
-    def _index(self, primary: int) -> int:
-        """The node that is the primary of this pair now."""
-        for index in (primary, primary + self.cluster.primaries):
-            if self.cluster.nodes[index].client.info("replication")["role"] == "master":
-                return index
-        raise AssertionError("a pair has no primary")
-
-    def _begin(self, what: str, index: int) -> Event:
-        self.cluster.wait_ok()
-        time.sleep(1)
-        port = self.cluster.nodes[index].port
-        owners = self.cluster.owners()
-        struck = {key for key, slot in enumerate(self.slots) if owners[slot] == port}
-        copied = self._copied()
-        event = Event(what, copied, time.monotonic(), struck)
-        self.events.append(event)
-        return event
-
-    def _copied(self) -> float:
-        """A time; what was acknowledged before is on every replica."""
-        asked = time.monotonic()
-        offsets = {
-            node: node.client.info("replication")["master_repl_offset"]
-            for node in self.cluster.alive()
-        }
-
-        def has_all(node: ClusterNode) -> bool:
-            info = node.client.info("replication")
-            if info["role"] != "master":
-                return bool(info["master_link_status"] == "up")
-            copies = [info[f"slave{n}"]["offset"] for n in range(info["connected_slaves"])]
-            return bool(copies) and all(offset >= offsets[node] for offset in copies)
-
-        eventually(lambda: all(has_all(node) for node in offsets))
-        return asked
-
-    def _watch(self, event: Event, index: int, *, reaches: bool = False) -> None:
-        """Until its replica serves; and, if clients reach it, until it refuses."""
-        heir = self.cluster.nodes[(index + 3) % 6]
-        old = self.cluster.nodes[index]
-
-        def seen() -> bool:
-            now = time.monotonic()
-            if event.refused is None and (not reaches or not is_ok(old)):
-                event.refused = now if reaches else event.began
-            if event.served is None:
-                is_primary = heir.client.info("replication")["role"] == "master"
-                event.served = now if is_primary and is_ok(heir) else None
-            return event.served is not None and event.refused is not None
-
-        eventually(seen, 30)
-        assert event.refused is not None
-        event.lost_until = event.refused + IN_SOCKETS
-
-    def reshard(self) -> None:
-        source, target = self._index(0), self._index(1)
-        own = [
-            slot
-            for slot, port in enumerate(self.cluster.owners())
-            if port == self.cluster.nodes[source].port
-        ]
-        slots = range(own[0], own[0] + 1000)
-        event = self._begin("reshard of 1,000 slots", source)
-        move = self.cluster.migrate if self.migrates else self.cluster.reshard
-        move(source, target, slots)
-        event.lasted = time.monotonic() - event.began
-
-    def kill(self) -> None:
-        index = self._index(0)
-        event = self._begin("primary killed", index)
-        self.cluster.kill(index)
-        self._watch(event, index)
-        self.cluster.nodes[index].start()
-
-    def pause(self) -> None:
-        index = self._index(1)
-        event = self._begin("primary paused for 10 s", index)
-        self.cluster.pause(index)
-        self._watch(event, index)
-        time.sleep(max(0.0, event.began + 10 - time.monotonic()))
-        self.cluster.resume(index)
-
-    def fail_over(self) -> None:
-        index = self._index(2)
-        event = self._begin("planned failover", index)
-        self.cluster.fail_over((index + 3) % 6)
-        event.served = time.monotonic()
-
-    def cut_off(self) -> None:
-        index = self._index(2)
-        event = self._begin("primary cut off for 8 s", index)
-        self.cluster.cut_off(index)
-        self._watch(event, index, reaches=True)
-        time.sleep(max(0.0, event.began + 8 - time.monotonic()))
-        self.cluster.let_back()
-
-
-def is_ok(node: ClusterNode) -> bool:
-    return "cluster_state:ok" in node.run("CLUSTER", "INFO")
-
-
 def first_success(event: Event, told: Told) -> float | None:
     """Of the struck keys, after one server alone takes their writes."""
     if event.served is None:
@@ -266,17 +139,13 @@ def first_success(event: Event, told: Told) -> float | None:
 def test_a_storm_loses_swaps_and_doubles_nothing(tmp_path: Path, engine: str) -> None:
     program = valkey_program() if engine == "valkey" else None
     with RedisCluster(tmp_path, program=program, relayed=True).started() as cluster:
-        storm = Storm(cluster, migrates=engine == "valkey")
-        happenings: list[Callable[[], None]] = [
-            *(storm.reshard, storm.kill, storm.pause, storm.fail_over, storm.cut_off)
-        ]
+        slots = [key_slot(f"count:{key}".encode()) for key in KEYS]
+        storm = Storm(cluster, slots, migrates=engine == "valkey")
         with hotcount.Redis(cluster.url, timeout=15) as store:
             counter = hotcount.Counter(store)
             counter.add_many(KEYS, [(number + 1) * BASE for number in range(len(KEYS))])
             with Load(store) as load:
-                for happening in happenings:
-                    happening()
-                cluster.wait_ok()
+                storm.rage()
                 time.sleep(2)
             values = counter.get_many(KEYS).tolist()
     told = load.told

@@ -80,6 +80,13 @@ def test_a_replica_in_a_cluster_takes_over_and_the_audit_holds(fault: str) -> No
     assert recovery["failed"] == 0, "calls waited for the new primary"
 
 
+def test_votes_that_a_cluster_counts_outlive_one_of_its_primaries() -> None:
+    # A worker recounts what the new primary lacks: the audit asks for the count of every item.
+    document = faulted("redis-cluster", "redis/cached", "redis.kill9+4s", duration="11s")
+    assert 0 < recovery_of(document)["replaced_s"] < 2 * LATEST_S
+    assert recovery_of(document)["failed"] == 0
+
+
 def test_slots_move_in_a_cluster_and_no_call_fails() -> None:
     recovery = recovery_of(faulted("redis-cluster", "redis", "redis.reshard=200"))
     assert recovery["replaced_s"] is None
