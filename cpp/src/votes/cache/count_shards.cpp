@@ -38,9 +38,8 @@ std::string CountShards::tagged(std::string_view space, std::size_t shard) const
     return std::string{"{"}.append(space) + ":" + std::to_string(shard) + "}";
 }
 
-std::string CountShards::key(std::string_view space, std::size_t shard,
-                             std::string_view item) const {
-    return counts_prefix(client_->options().prefix, tagged(space, shard)).append(item);
+std::string CountShards::prefix_of(std::string_view space, std::size_t shard) const {
+    return counts_prefix(client_->options().prefix, tagged(space, shard));
 }
 
 std::string CountShards::name_key(std::string_view space, std::size_t shard) const {
@@ -59,7 +58,7 @@ std::optional<std::string> CountShards::item_of(std::string_view space,
     const std::size_t end = key.find("}:", begin);
     if (end == std::string::npos) return std::nullopt;
     std::string item = key.substr(end + 2);
-    if (key != this->key(space, shard_of(item), item)) return std::nullopt;
+    if (key != prefix_of(space, shard_of(item)) + item) return std::nullopt;
     return item;
 }
 

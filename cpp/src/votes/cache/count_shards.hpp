@@ -38,7 +38,7 @@ class CountShards {
     // -- keys
     std::size_t size() const;
     std::size_t shard_of(std::string_view item) const;
-    std::string key(std::string_view space, std::size_t shard, std::string_view item) const;
+    std::string prefix_of(std::string_view space, std::size_t shard) const;
     std::string name_key(std::string_view space, std::size_t shard) const;
     /// The text that the keys of all hashes begin with, and no other hash's.
     std::string common_prefix(std::string_view space) const;
@@ -53,10 +53,12 @@ class CountShards {
     struct Part {
         std::size_t shard;
         std::vector<std::size_t> members;
+        std::string prefix;  ///< Of the keys of the shard's hashes.
         std::vector<std::string> keys{};
         std::vector<std::string> arguments{};
         Result<redis::ReplyArray> replies{redis::ReplyArray{}};  ///< One for each key.
 
+        void add_key(std::string_view item) { keys.push_back(std::string{prefix}.append(item)); }
         void add(std::int64_t argument) { arguments.push_back(std::to_string(argument)); }
     };
     enum class Waits : std::uint8_t {
@@ -67,8 +69,9 @@ class CountShards {
     /// Runs a script over all elements, with at most 256 keys in a call. `write` fills a part, `read`
     /// takes its replies.
     template <class Element, class Write, class Read>
-    void run(const redis::Script& script, std::span<const Element> all, Deadline deadline,
-             const Write& write, const Read& read, Waits waits = Waits::until_deadline) {
+    void run(const redis::Script& script, std::string_view space, std::span<const Element> all,
+             Deadline deadline, const Write& write, const Read& read,
+             Waits waits = Waits::until_deadline) {
         std::map<std::size_t, std::vector<std::size_t>> shards;
         for (std::size_t i = 0; i < all.size(); ++i) shards[shard_of(text_of(all[i]))].push_back(i);
         for (std::size_t first = 0; true; first += kMaxKeys) {
@@ -77,7 +80,10 @@ class CountShards {
                 if (first >= members.size()) continue;
                 const auto begin = members.begin() + static_cast<std::ptrdiff_t>(first);
                 const std::size_t size = std::min(kMaxKeys, members.size() - first);
-                parts.push_back({shard, {begin, begin + static_cast<std::ptrdiff_t>(size)}});
+                parts.push_back({shard,
+                                 {begin, begin + static_cast<std::ptrdiff_t>(size)},
+                                 prefix_of(space, shard)});
+                parts.back().keys.reserve(size + 1);
                 write(parts.back());
             }
             if (parts.empty()) return;

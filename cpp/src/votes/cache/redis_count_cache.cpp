@@ -38,7 +38,7 @@ class RedisCountCache final : public CountCache {
             part.arguments = {retention_, std::string{token}};
             for (const std::size_t i : part.members) {
                 const Increment& each = increments[i];
-                part.keys.push_back(shards_.key(space, part.shard, each.item));
+                part.add_key(each.item);
                 part.add(each.difference);
                 part.add(each.votes);
                 part.add(each.epoch);
@@ -63,7 +63,7 @@ class RedisCountCache final : public CountCache {
                 if (name != nullptr) result.identities[i] = *name;
             }
         };
-        shards_.run(kScript, increments, deadline_of(timeout), write, read,
+        shards_.run(kScript, space, increments, deadline_of(timeout), write, read,
                     CountShards::Waits::briefly);
         return result;
     }
@@ -76,7 +76,7 @@ class RedisCountCache final : public CountCache {
         const auto write = [&](Part& part) {
             for (const std::size_t i : part.members) {
                 const Fill& fill = fills[i];
-                part.keys.push_back(shards_.key(space, part.shard, fill.item));
+                part.add_key(fill.item);
                 part.arguments.push_back(fill.token);
                 part.add(fill.gen);
                 part.add(fill.epoch);
@@ -90,7 +90,7 @@ class RedisCountCache final : public CountCache {
                     state ? Result{*state == 1} : Result<bool>{std::move(state).error()};
             }
         };
-        shards_.run(kScript, fills, deadline_of(timeout), write, read);
+        shards_.run(kScript, space, fills, deadline_of(timeout), write, read);
         return results;
     }
 
@@ -102,7 +102,7 @@ class RedisCountCache final : public CountCache {
         Entries entries(items.size(), std::optional<CacheEntry>{});
         const auto write = [&](Part& part) {
             for (const std::size_t i : part.members) {
-                part.keys.push_back(shards_.key(space, part.shard, items[i]));
+                part.add_key(items[i]);
             }
         };
         const auto read = [&](Part& part) {
@@ -112,7 +112,7 @@ class RedisCountCache final : public CountCache {
                                  : Result<std::optional<CacheEntry>>{part.replies.error()};
             }
         };
-        shards_.run(kScript, items, deadline_of(timeout), write, read);
+        shards_.run(kScript, space, items, deadline_of(timeout), write, read);
         return entries;
     }
 
@@ -181,14 +181,14 @@ class RedisCountCache final : public CountCache {
         Result<void> dropped;
         const auto write = [&](Part& part) {
             for (const std::size_t i : part.members) {
-                part.keys.push_back(shards_.key(space, part.shard, items[i].item));
+                part.add_key(items[i].item);
                 part.add(items[i].epoch);
             }
         };
         const auto read = [&](const Part& part) {
             if (!part.replies) dropped = part.replies.error();
         };
-        shards_.run(kScript, items, deadline_of(timeout), write, read);
+        shards_.run(kScript, space, items, deadline_of(timeout), write, read);
         return dropped;
     }
 
@@ -330,7 +330,7 @@ class RedisCountCache final : public CountCache {
         std::optional<Error> failed;
         const auto write = [&](Part& part) {
             for (const std::size_t i : part.members) {
-                part.keys.push_back(shards_.key(space, part.shard, marks[i].item));
+                part.add_key(marks[i].item);
                 part.add(marks[i].gen);
                 part.add(marks[i].version);
             }
@@ -345,7 +345,7 @@ class RedisCountCache final : public CountCache {
                 }
             }
         };
-        shards_.run(script, marks, deadline_of(timeout), write, read);
+        shards_.run(script, space, marks, deadline_of(timeout), write, read);
         if (failed) return *std::move(failed);
         return done;
     }
