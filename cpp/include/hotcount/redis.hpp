@@ -116,7 +116,4 @@ class Client {
     virtual const Options& options() const = 0;
 };
 
-/// A config error if the client is one of a cluster; `what` names the feature that needs one server.
-Result<void> check_one_server(const Client& client, std::string_view what);
-
 }  // namespace hotcount::redis

@@ -251,13 +251,6 @@ class RespClient final : public CountingClient {
 
 }  // namespace
 
-Result<void> check_one_server(const Client& client, std::string_view what) {
-    if (!client.options().cluster) return {};
-    return make_error(ErrorCode::config, std::string{what} +
-                                             " is not built on a cluster yet: use a server by "
-                                             "itself for it, redis://host:port");
-}
-
 Client::Stats CountingClient::stats() const {
     const SharedConnection::Counts all = counts();
     return Stats{.commands = all.commands,
