@@ -25,7 +25,12 @@ extern "C" void on_signal(int signal) {
 
 }  // namespace
 
+#ifdef HOTCOUNT_LOAD_IN_EXTENSION
+// For starter.c: the program of a wheel.
+extern "C" __attribute__((visibility("default"))) int hotcount_load_main(int argc, char** argv) {
+#else
 int main(int argc, char** argv) {
+#endif
     // A stream that the caller has closed must not become the file that is opened next: the results
     // would silently go there. With this, writing to the stream stays an error.
     for (int stream = open("/dev/null", O_RDONLY); stream >= 0;) {

@@ -113,15 +113,8 @@ const void* a_function_of_sqlite3() {
     return reinterpret_cast<const void*>(descriptor->d_method->ml_meth);
 }
 
-Result<void> find_functions(const void* address) {
-    Dl_info object{};
-    if (dladdr(address, &object) == 0) return cannot("whose code is in no file");
-    const std::string file = object.dli_fname;
-    void* library = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    // The program itself has no name that dlopen() knows.
-    if (library == nullptr) library = dlopen(nullptr, RTLD_LAZY);
-    if (library == nullptr) return cannot("and " + file + " cannot be opened");
-    // In the object itself, then in the libraries that it was linked with.
+// In the object itself, then in the libraries that it was linked with.
+Result<void> find_functions(void* library, const std::string& file) {
     Functions found;
     const char* missing = nullptr;
     const auto find = [&](auto& function, const char* name) {
@@ -148,6 +141,17 @@ Result<void> find_functions(const void* address) {
     return {};
 }
 
+Result<void> find_functions_beside(const void* address) {
+    Dl_info object{};
+    if (dladdr(address, &object) == 0) return cannot("whose code is in no file");
+    const std::string file = object.dli_fname;
+    void* library = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    // The program itself has no name that dlopen() knows.
+    if (library == nullptr) library = dlopen(nullptr, RTLD_LAZY);
+    if (library == nullptr) return cannot("and " + file + " cannot be opened");
+    return find_functions(library, file);
+}
+
 // Threads that come at once find the same functions.
 Result<void> load() {
     if (is_loaded.load(std::memory_order_acquire)) return {};
@@ -159,11 +163,17 @@ Result<void> load() {
         const py::error_already_set error;
         return cannot("and this Python has none: " + std::string{error.what()});
     }
-    return find_functions(address);
+    return find_functions_beside(address);
 }
 
 }  // namespace
 
 void use_sqlite_of_python() { sql::set_sqlite_loader(&load); }
+
+// For hotcount-load of a wheel, a program without an interpreter that has an SQLite inside
+// (loadtest/src/cli/starter.c).
+extern "C" PYBIND11_EXPORT bool hotcount_use_sqlite_of_program() {
+    return find_functions(dlopen(nullptr, RTLD_LAZY), "this program").ok();
+}
 
 }  // namespace hotcount::python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,8 +65,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `make wheel` has them; `make build` installs a hotcount-load that is linked by itself."""
     folder = tmp_path_factory.mktemp("wheel")
-    wheel, _ = build_wheel(folder)
+    starter = "--config-settings=cmake.define.HOTCOUNT_LOAD_IN_EXTENSION=ON"
+    wheel, _ = build_wheel(folder, starter)
     return installed(wheel, folder / "venv")
 
 
@@ -85,9 +88,24 @@ def test_a_wheel_beside_three_sqlite_libraries_keeps_every_vote_of_a_killed_proc
 
 
 def test_a_wheel_brings_the_load_generator(programs: Path) -> None:
-    load = ("load", "run", "-s", "memory", "--workload", "counters", "-d", "300ms", "--json")
-    for command in [(programs / "hotcount", *load), (programs / "hotcount-load", *load[1:])]:
+    memory = ("run", "-s", "memory", "--workload", "counters", "-d", "300ms", "--json")
+    forked = ("run", "-s", "batched", "--processes", "2", "-d", "300ms", "--json")
+    for command in [
+        (programs / "hotcount", "load", *memory),
+        (programs / "hotcount-load", *memory),
+        (programs / "hotcount-load", *forked),
+    ]:
         assert json.loads(ended(*command))
+
+
+def test_a_load_generator_without_its_package_names_the_file(
+    programs: Path, tmp_path: Path
+) -> None:
+    alone = shutil.copy2(programs / "hotcount-load", tmp_path)
+    done = subprocess.run([alone, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "install hotcount again" in done.stderr
+    assert "hotcount/_core." in done.stderr
 
 
 def test_without_the_load_generators_libraries_the_package_installs(tmp_path: Path) -> None:
