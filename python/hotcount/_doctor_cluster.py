@@ -17,6 +17,8 @@ SLOTS = 16384
 SILENCE_LIMIT = 1.5
 # With a cluster-node-timeout above LATE seconds, calls with usual timeouts end before a failover.
 LATE = 15.0
+# Moving slots that a finding names.
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Asked:
     address: str
     info: dict[str, str]
     config: dict[str, str]
+    # Slot, its owner and its next owner, by node id: of slots that this primary gives or takes.
+    moving: frozenset[tuple[int, str, str]]
 
 
 def is_cluster(url: str) -> bool:
@@ -70,7 +74,8 @@ def look(url: str) -> list[Finding]:
             findings.append(Finding("node", "warning", str(error), IN_REDIS, advice))
             continue
         asked, missing = ask_primaries(url, nodes)
-        findings += [*missing, *findings_of(cluster, nodes), *settings_of(asked)]
+        findings += [*missing, *findings_of(cluster, nodes), *moving_slots(asked, nodes)]
+        findings += settings_of(asked)
         if is_remote(url) and not url.startswith(("rediss", "valkeys")):
             findings.append(_doctor_redis.NO_TLS)
         return findings
@@ -115,6 +120,18 @@ def read_node(line: str, asked: str) -> Node | None:
     return Node(parts[0], f"{host}:{port}", flags, parts[3], slots)
 
 
+def read_moving(text: str) -> frozenset[tuple[int, str, str]]:
+    """text: CLUSTER NODES, where the asked node's own line has [93->-ID] for a slot that it gives
+    to another node, and [93-<-ID] for one that it takes."""
+    own = next((line for line in text.splitlines() if "myself" in line), "")
+    name = own.partition(" ")[0]
+    found = re.findall(r"\[(\d+)-([<>])-(\w+)\]", own)
+    return frozenset(
+        (int(slot), name, other) if way == ">" else (int(slot), other, name)
+        for slot, way, other in found
+    )
+
+
 def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[Asked], list[Finding]]:
     asked: list[Asked] = []
     missing: list[Finding] = []
@@ -124,7 +141,8 @@ def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[Asked], list[Findin
         try:
             with node_of(url, node.address) as store:
                 config = _doctor_redis.config_of(store, (*_doctor_redis.ASKED, *OF_CLUSTER))
-                asked.append(Asked(node.address, _doctor_redis.info_of(store), config))
+                moving = read_moving(store.execute("CLUSTER", "NODES").decode(errors="replace"))
+                asked.append(Asked(node.address, _doctor_redis.info_of(store), config, moving))
         except hotcount.HotcountError as error:
             found = f"a primary does not answer: {error}"
             advice = "address_map= where clients reach nodes at other addresses"
@@ -160,6 +178,25 @@ def slots_of(cluster: dict[str, str], nodes: list[Node]) -> Finding:
         return Finding("slots", "ok", found)
     advice = "start what is down; `redis-cli --cluster fix` gives slots without an owner to others"
     return Finding("slots", "unsafe", f"{found}: keys are refused", IN_REDIS, advice)
+
+
+def moving_slots(asked: list[Asked], nodes: list[Node]) -> list[Finding]:
+    """Slots that move, or were left so when a reshard was interrupted."""
+    address = {node.name: node.address for node in nodes}
+    moves = sorted({move for one in asked for move in one.moving})
+    if not moves:
+        return []
+    named = [
+        f"{slot} from {address.get(owner, owner)} to {address.get(taker, taker)}"
+        for slot, owner, taker in moves[:MOST_NAMED]
+    ]
+    more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+    found = (
+        f"slots on their way: {', '.join(named)}{more}; calls with an op_id and upserts wait there "
+        "for keys that the move has separated"
+    )
+    advice = "if no reshard is running, one was interrupted: `redis-cli --cluster fix HOST:PORT`"
+    return [Finding("moving slots", "warning", found, IN_REDIS, advice)]
 
 
 def settings_of(asked: list[Asked]) -> list[Finding]:

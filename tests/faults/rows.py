@@ -209,8 +209,8 @@ ROWS = (
     ),
     Row(
         13,
-        "Cluster: slots move (MOVED, ASK, TRYAGAIN)",
-        ("fake reply", "redis MOVED", "redis ASK", "redis TRYAGAIN"),
+        "Cluster: slots move (MOVED, ASK, TRYAGAIN), or stop half-way",
+        ("fake reply", "redis MOVED", "redis ASK", "redis TRYAGAIN", "migration cancelled"),
         "redis",
         {
             "redis": """
@@ -218,6 +218,7 @@ ROWS = (
                 faults/test_redis_cluster.py::test_slots_move
                 faults/test_redis_cluster.py::test_valkey_moves_slots
                 faults/test_redis_cluster.py::test_a_slot_that_has_half
+                faults/test_redis_cluster.py::test_a_reshard_that_was_interrupted
             """
         },
     ),

@@ -16,6 +16,7 @@ from pathlib import Path
 import hotcount
 import hotcount.aio
 import pytest
+from hotcount import _doctor_cluster
 from redis.crc import key_slot
 
 from tests.support.eventually import BUSY, eventually
@@ -262,6 +263,83 @@ def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> No
         assert added == [7, 7]
         assert cluster.owner(slot) is cluster.nodes[target]
         assert counter.add_many(tagged).tolist() == [8] + [3] * 39
+
+
+def doctor_says(cluster: RedisCluster) -> list[str]:
+    """What is said of slots that move."""
+    findings = _doctor_cluster.look(cluster.url)
+    return [each.found for each in findings if each.check == "moving slots"]
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["both-know", "target-forgets"])
+def test_a_reshard_that_was_interrupted_stops_no_other_key_and_is_named(
+    cluster: RedisCluster, forgets: bool
+) -> None:
+    """Half of the slot's keys have moved. `forgets`: a replica has taken the target's place, and
+    does not know of the move, so that each of both sends what has moved to the other one."""
+    tagged = [f"{{t}}{number}" for number in range(40)]
+    slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
+    source = cluster.nodes.index(cluster.owner(slot))
+    target = (source + 1) % cluster.primaries
+    with hotcount.Redis(cluster.url, timeout=10) as store:
+        counter = hotcount.Counter(store)
+        assert counter.add_many(tagged).tolist() == [1] * 40
+        assert doctor_says(cluster) == []
+        cluster.begin_moving(source, target, slot)
+        moved = cluster.nodes[source].run("CLUSTER", "GETKEYSINSLOT", slot, 20)
+        cluster.move_keys(source, target, moved)
+        if forgets:
+            cluster.nodes[target].run("CLUSTER", "SETSLOT", slot, "STABLE")
+        (said,) = doctor_says(cluster)
+        ends = [f"127.0.0.1:{cluster.nodes[index].port}" for index in (source, target)]
+        assert said.startswith(f"slots on their way: {slot} from {ends[0]} to {ends[1]};")
+
+        gone = {key for key in tagged if f"count:{key}".encode() in moved} if forgets else set()
+        assert len(gone) == (20 if forgets else 0)
+        batch = counter.add_many(tagged, errors="return", timeout=1 if forgets else None)
+        assert {tagged[index] for index in batch.errors} == gone
+        for key in [*sorted(gone)[:1], tagged[0]]:
+            began = time.monotonic()
+            # A script of two keys, of which one is nowhere. Unknown: it was just sent on.
+            with pytest.raises((*LATE, hotcount.OutcomeUnknownError)):
+                counter.add(key, op_id=hotcount.new_op_id(), timeout=1)
+            assert time.monotonic() - began < 1 + BUSY
+        assert counter.add_many(KEYS).tolist() == [1] * len(KEYS)
+
+        cluster.mend_slots()
+        assert doctor_says(cluster) == []
+        counted = [2 if key in gone else 3 for key in tagged]
+        assert counter.add_many(tagged).tolist() == counted
+        assert counter.add(tagged[0], op_id=hotcount.new_op_id()) == counted[0] + 1
+
+
+@CALLERS
+def test_valkey_moves_no_slot_by_a_migration_that_is_cancelled(
+    tmp_path: Path, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    # Without replicas: a failover, as a busy machine brings it about, loses adds.
+    nodes = RedisCluster(tmp_path, program=valkey_program(), replicas=False)
+    with nodes.started() as cluster:
+        # So much that it is still being copied when the cancel comes.
+        slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
+        source = cluster.nodes.index(cluster.owner(slot))
+        with cluster.nodes[source].client.pipeline(transaction=False) as filling:
+            for number in range(20_000):
+                filling.set(f"{{t}}{number}", 1000 * "x")
+            filling.execute()
+        owners = cluster.owners()
+
+        def cancel() -> None:
+            for number in range(10):
+                cluster.begin_migrating(source, (source + 1) % 3, range(slot, slot + 100))
+                time.sleep(0.001 * number)
+                assert cluster.cancel_migrating(source)
+
+        ledger = under_adds(cluster, callers, cancel)
+        assert not ledger.failed
+        assert not ledger.unknown
+        assert cluster.owners() == owners
+        assert doctor_says(cluster) == []
 
 
 def test_a_primary_without_a_majority_acknowledges_nothing_that_is_lost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -308,9 +309,30 @@ class RedisCluster:
         where = (there.host, there.port, "", 0, 5000)
         self.nodes[source].run("MIGRATE", *where, "KEYS", *keys)
 
-    def migrate(self, source: int, target: int, slots: range) -> None:
-        """Valkey 9: moves slots and their keys in one step. Returns when they have moved."""
+    def begin_migrating(self, source: int, target: int, slots: range) -> None:
+        """Valkey 9."""
         where = (slots[0], slots[-1], "NODE", self.nodes[target].id)
         self.nodes[source].run("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *where)
+
+    def cancel_migrating(self, source: int) -> bool:
+        """Valkey 9: ends those of the node that have not moved their slots; whether there were
+        any."""
+        with contextlib.suppress(redis.ResponseError):  # No migrations ongoing.
+            self.nodes[source].run("CLUSTER", "CANCELSLOTMIGRATIONS")
+            fired("migration cancelled")
+            return True
+        return False
+
+    def mend_slots(self) -> None:
+        """As an operator does after a reshard that was interrupted."""
+        node = self.nodes[0]
+        command = ["redis-cli", "--cluster", "fix", f"{node.host}:{node.port}", "--cluster-yes"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.wait_ok()
+
+    def migrate(self, source: int, target: int, slots: range) -> None:
+        """Valkey 9: moves slots and their keys in one step. Returns when they have moved."""
+        self.begin_migrating(source, target, slots)
         port = self.nodes[target].port
         eventually(lambda: all(self.owners(self.nodes[source])[slot] == port for slot in slots))
