@@ -209,7 +209,7 @@ ROWS = (
     ),
     Row(
         13,
-        "Cluster: slots move (MOVED, ASK, TRYAGAIN), or stop half-way",
+        "Cluster: slots move (MOVED, ASK, TRYAGAIN), or half-way",
         ("fake reply", "redis MOVED", "redis ASK", "redis TRYAGAIN", "migration cancelled"),
         "redis",
         {
