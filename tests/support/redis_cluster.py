@@ -195,7 +195,7 @@ class RedisCluster:
             return False
         return len({tuple(self.owners(node)) for node in self.alive()}) == 1
 
-    def wait_replicas(self, seconds: float = 20) -> None:
+    def wait_replicas(self, seconds: float = 60) -> None:
         """Until every primary's replicas have acknowledged all that it has written: no election
         succeeds before they follow, and a primary sends them nothing before their first ACK."""
 

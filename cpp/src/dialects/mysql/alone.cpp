@@ -251,19 +251,4 @@ bool MysqlConnection::still_in_transaction() {
     return asked && open;
 }
 
-// Another node's transaction may abort ours between two commands. The next command reports it
-// (1213), unless it prepares a statement: later statements would then be a transaction of their
-// own, without the earlier writes.
-Result<void> MysqlConnection::unless_ended_by_cluster() {
-    // The question is prepared too.
-    if (!in_cluster_ || !begun_ || !std::exchange(ran_, false)) return {};
-    const bool open = still_in_transaction();
-    ran_ = true;
-    if (open) return {};
-    return make_error(
-        ErrorCode::deadline,
-        target_.name + ": another node of the cluster ended the transaction; nothing was applied",
-        "1213", SqlCondition::transaction_conflict);
-}
-
 }  // namespace hotcount::sql

@@ -313,6 +313,21 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
         prepared_.splice(prepared_.begin(), prepared_, found->second);
         return &prepared_.front();
     }
+    if (!in_cluster_ || !begun_ || !ran_) return prepare_anew(statement);
+    // Another node's transaction may abort ours between two commands. The next command reports it
+    // (1213), unless it prepares a statement: later statements would then be a transaction of their
+    // own, without the earlier writes. A savepoint ends with its transaction.
+    HOTCOUNT_TRY(tell("SAVEPOINT hotcount_own", MysqlStage::statement));
+    HOTCOUNT_TRY_ASSIGN(Prepared* const made, prepare_anew(statement));
+    if (tell("RELEASE SAVEPOINT hotcount_own", MysqlStage::statement)) return made;
+    if (broken_) return is_gone();
+    return make_error(
+        ErrorCode::deadline,
+        target_.name + ": another node of the cluster ended the transaction; nothing was applied",
+        "1213", SqlCondition::transaction_conflict);
+}
+
+Result<MysqlConnection::Prepared*> MysqlConnection::prepare_anew(const Statement& statement) {
     if (prepared_.size() >= kMaxPrepared) forget(prepared_.back().id);
     Placed placed = place_parameters(statement.text(), Placeholders::in_order);
     Prepared made;
@@ -350,9 +365,7 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
     made.describe(library_);
     prepared_.push_front(std::move(made));
     by_id_.emplace(statement.id(), prepared_.begin());
-    Prepared* const own = &prepared_.front();
-    HOTCOUNT_TRY(unless_ended_by_cluster());
-    return own;
+    return &prepared_.front();
 }
 
 void MysqlConnection::forget(std::uint64_t id) {

@@ -212,9 +212,9 @@ class MysqlConnection final : public Connection {
     Result<void> identify();
     Result<void> set_up();
     Result<void> tell(std::string_view text, MysqlStage stage);
-    Result<void> unless_ended_by_cluster();
     Result<void> be_patient(std::int64_t seconds);
     Result<Prepared*> prepare(const Statement& statement);
+    Result<Prepared*> prepare_anew(const Statement& statement);
     Result<std::int64_t> execute(Prepared& prepared, std::span<const Value> parameters,
                                  const RowVisitor* visit);
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);

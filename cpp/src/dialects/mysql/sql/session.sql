@@ -4,10 +4,10 @@
 -- A session would take these settings from the server, from init_connect or from its login, and
 -- each of them changes the result of a statement: strings and names as they are written, no value
 -- changed to fit its column, foreign and unique keys checked, a COMMIT that begins nothing and ends
--- no session, all rows of every SELECT, whole keys sorted, and views and tables that are made as
--- they are written. Whether a session that writes may do so is for the server to say. The triggers
--- of triggers.sql know the session by @hotcount_own. MariaDB and MySQL have different names
--- for the last ones.
+-- no session, all rows of every SELECT, whole keys sorted, views and tables that are made as they
+-- are written, and subqueries with locks, which a switch of MySQL's optimizer has refused (3973).
+-- Whether a session that writes may do so is for the server to say. The triggers of triggers.sql know
+-- the session by @hotcount_own. MariaDB and MySQL have different names for the last ones.
 SET NAMES utf8mb4,
     @hotcount_own = 1,
     SESSION sql_mode =
@@ -20,6 +20,7 @@ SET NAMES utf8mb4,
     sql_buffer_result = 0,
     sql_safe_updates = 0,
     max_sort_length = 2000,
+    /*!80021 optimizer_switch = 'subquery_to_derived=off', */
     /*M! sql_if_exists = 0, */
 --if reads
     autocommit = 1,
@@ -39,20 +40,28 @@ SET NAMES utf8mb4,
 -- node would be found unchanged.
 SET SESSION wsrep_sync_wait = @@SESSION.wsrep_sync_wait | 7
 
+-- name: in_cluster
+-- 1 if the server is a node of a Galera cluster: MariaDB, or MySQL as Percona XtraDB Cluster has it.
+-- Builds without Galera have no wsrep_on.
+(
+    SELECT COUNT(*)
+    FROM /*M! information_schema.GLOBAL_VARIABLES */
+        /*!80000 performance_schema.session_variables */
+    WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON'
+)
+
+-- name: is_in_cluster
+SELECT {in_cluster}
+
 -- name: identify
 -- A name that no other server has, whether the server only reads, its version, 1 on MariaDB, and
--- whether it is a node of a Galera cluster. read_only is a number, and from MariaDB 12 on a word. Some
--- builds of MariaDB have no wsrep_on.
+-- whether it is a node of a Galera cluster. read_only is a number, and from MariaDB 12 on a word.
 SELECT
     CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file),
     CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'),
     VERSION(),
     0 /*M! + 1 */,
-    0 /*M! + (
-        SELECT COUNT(*)
-        FROM information_schema.GLOBAL_VARIABLES
-        WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON'
-    ) */
+    {in_cluster}
 LIMIT 1
 
 -- name: is_ready
@@ -61,22 +70,21 @@ LIMIT 1
 -- membership. A node that is not ready answers questions about itself, and refuses every statement
 -- on a table.
 SELECT
-    0 /*M! + MAX(VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON') */,
-    /*M! SUBSTRING_INDEX(
+    COALESCE(MAX(VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON'), 0),
+    SUBSTRING_INDEX(
         SUBSTRING_INDEX(
             MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')),
             ',',
             1 + MAX(IF(VARIABLE_NAME = 'WSREP_LOCAL_INDEX', CAST(VARIABLE_VALUE AS SIGNED), 0))),
         ',',
-        -1), */
-    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')), */
-    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_CLUSTER_CONF_ID', VARIABLE_VALUE, '')) */
-    /*!80000 '', '', '' */
-/*M! FROM information_schema.GLOBAL_STATUS
+        -1),
+    MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')),
+    MAX(IF(VARIABLE_NAME = 'WSREP_CLUSTER_CONF_ID', VARIABLE_VALUE, ''))
+FROM /*M! information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
 WHERE
     VARIABLE_NAME IN (
         'WSREP_READY', 'WSREP_INCOMING_ADDRESSES', 'WSREP_LOCAL_INDEX', 'WSREP_CLUSTER_CONF_ID'
-    ) */
+    )
 
 -- name: has_session
 -- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
