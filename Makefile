@@ -54,7 +54,12 @@ setup:
 # what changed. No build isolation: an environment with another path each time
 # would make every compile command differ, and so compile everything again.
 #
+# A folder of sources is one unit, as in the wheel: users run what the tests ran, and a build from
+# nothing takes a third less. With UNITY=OFF a changed file compiles alone; the tree keeps that choice
+# for `make demo`, and `make build` without it compiles everything again.
+#
 # -v: pip shows what ninja does; without it minutes pass in silence.
+UNITY ?= ON
 build: setup
 	.venv/bin/python -m pip install -v --no-build-isolation --no-deps --disable-pip-version-check \
 	    --config-settings=build-dir=$(BUILD) --config-settings=build.verbose=false \
@@ -63,7 +68,7 @@ build: setup
 	    --config-settings=cmake.define.HOTCOUNT_TESTS=ON \
 	    --config-settings=cmake.define.HOTCOUNT_WERROR=ON \
 	    --config-settings=cmake.define.HOTCOUNT_HARDENING=ON \
-	    --config-settings=cmake.define.HOTCOUNT_UNITY=OFF \
+	    --config-settings=cmake.define.HOTCOUNT_UNITY=$(UNITY) \
 	    .
 
 # The load generator and the core alone, in the tree that `make build` uses: neither compiles again
@@ -72,7 +77,7 @@ build: setup
 DEMO_ARGS ?=
 demo:
 	@scripts/setup demo
-	@test -f $(BUILD)/build.ninja || cmake --preset demo
+	@test -f $(BUILD)/build.ninja || cmake --preset demo -DHOTCOUNT_UNITY=$(UNITY)
 	cmake --build $(BUILD) --target hotcount-load
 	$(BUILD)/loadtest/hotcount-load $(DEMO_ARGS)
 
@@ -90,12 +95,9 @@ test-all: build
 sanitize: setup
 	scripts/sanitize $(SANITIZE)
 
-# After a build, whose compile commands clang-tidy reads.
 lint: build
 	git ls-files -z '*.cpp' '*.hpp' | xargs -0 clang-format --dry-run -Werror
-	scripts/tidy $(BUILD)
-	cmake --preset unity
-	cmake --build --preset unity
+	scripts/tidy
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
