@@ -65,7 +65,7 @@ class Operation : public Sleeper {
         bool asking{false};           ///< The next send is a redirection by ASK.
         unsigned redirections{0};     ///< In a row.
         std::uint64_t number{0};      ///< In the order in which calls were handed in.
-        SteadyTime begun{};  ///< When it began to wait for a map, at the latest.
+        SteadyTime begun{};           ///< When it began to wait for a map, at the latest.
     };
     Route route{};
 
