@@ -134,15 +134,24 @@ ORDER BY t.part
 
 -- name: alike
 -- How many of three columns are missing, or compare different ids as equal: ?2 of the table ?1, ?4
--- and ?5 of the table ?3.
+-- and ?5 of the table ?3. A domain compares as the type that it is made of, at any depth.
 SELECT 3 - COUNT(*)
 FROM (
     VALUES (CAST(?1 AS text), CAST(?2 AS text)), (?3, ?4), (?3, ?5)
 ) AS t (of_table, of_column)
 JOIN pg_attribute AS a ON a.attrelid = to_regclass(t.of_table) AND a.attname = t.of_column
-JOIN pg_type AS y ON y.oid = a.atttypid
 LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
-WHERE y.typname NOT IN ('citext', 'bpchar') AND COALESCE(c.collisdeterministic, TRUE)
+WHERE COALESCE(c.collisdeterministic, TRUE)
+    AND NOT EXISTS (
+        WITH RECURSIVE made_of AS (
+            SELECT y.typname, y.typbasetype FROM pg_type AS y WHERE y.oid = a.atttypid
+            UNION ALL
+            SELECT y.typname, y.typbasetype
+            FROM made_of
+            JOIN pg_type AS y ON y.oid = made_of.typbasetype
+        )
+        SELECT 1 FROM made_of WHERE typname IN ('citext', 'bpchar')
+    )
 
 -- name: find_index
 -- The number of complete, not partial indexes of the table ?2 in the schema ?1 (may be '') that
