@@ -488,7 +488,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         Raises:
             HotcountError: As hit, each of which has the store's timeout. If the store fails two
                 heads in a row, the sleeping waiters get the error: "not sent", and nothing was
-                taken. So does a waiter (a DeadlineError) if its timeout passed and, 1 s later,
+                taken. A waiter fails in the same way if its timeout passed and, 1 s later,
                 neither its first hit had its turn nor a refusal was known.
 
         Example:

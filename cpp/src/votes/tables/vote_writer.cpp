@@ -103,11 +103,13 @@ constexpr std::u16string_view kLatin =
     u"uuuuuuuuuuuuwwyyyzzzzzzs";
 constexpr char32_t kFirstGreek = 0x386;
 constexpr std::u16string_view kGreekAndCyrillic =
-    u"α·εηι΋ο΍υωιαβγδεζηθικλμνξοπρ΢στυφχψωιυαεηιυα"
-    u"βγδεζηθικλμνξοπρσστυφχψωιυουωϗβθΥΥΥφπϗϙϙϛϛϝϝ"
-    u"ϟϟϡϡϣϣϥϥϧϧϩϩϫϫϭϭϯϯκρςϳθε϶ϸϸςϻϻϼͻͼͽееђгєѕііјљ"
-    u"њћкиуџабвгдежзииклмнопрстуфхцчшщъыьэюяабвгде"
-    u"жзииклмнопрстуфхцчшщъыьэюяееђгєѕііјљњћкиуџ";
+    u"α·εηι΋ο΍υωιαβγδεζηθικλμνξοπρ΢στυφχψω"
+    u"ιυαεηιυαβγδεζηθικλμνξοπρσστυφχψωιυου"
+    u"ωϗβθΥΥΥφπϗϙϙϛϛϝϝϟϟϡϡϣϣϥϥϧϧϩϩϫϫϭϭϯϯκρ"
+    u"ςϳθε϶ϸϸςϻϻϼͻͼͽееђгєѕііјљњћкиуџабвгде"
+    u"жзииклмнопрстуфхцчшщъыьэюяабвгдежзии"
+    u"клмнопрстуфхцчшщъыьэюяееђгєѕііјљњћки"
+    u"уџ";
 
 // A text that texts of one id share under the usual collations: without case, accents and spaces at
 // the end. Other texts may share it too. Every changed character has one or two bytes.
