@@ -409,34 +409,6 @@ def alike(sides: BothSides, past: Snapshot) -> tuple[hotcount.Votes, str, str]:
     return votes, one, other
 
 
-@pytest.mark.parametrize("sides", BACKENDS[1:2], indirect=True)
-@pytest.mark.parametrize(
-    ("users", "number"),
-    [("varchar(9)", 16), ("short", 16), ("char(9)", 1), ("padded", 1), ("citext", 1), ("cased", 1)],
-)
-def test_votes_have_one_stream_if_the_type_of_ids_or_of_its_domain_takes_two_for_one(
-    sides: BothSides, past: Snapshot, users: str, number: int
-) -> None:
-    sides.run(
-        "CREATE EXTENSION IF NOT EXISTS citext SCHEMA pg_catalog",
-        "CREATE DOMAIN short AS varchar(9)",
-        "CREATE DOMAIN padded_once AS char(9)",
-        "CREATE DOMAIN padded AS padded_once",
-        "CREATE DOMAIN cased AS citext CHECK (value <> '')",
-    )
-    votes = open_votes(sides.url, past, item_type=str, user_type=str)
-    votes.create_tables()
-    # It refuses such columns; an application may change them later.
-    sides.run(
-        "DROP VIEW IF EXISTS vote_count, vote_live",
-        f"ALTER TABLE vote ALTER user_id TYPE {users}",
-    )
-    items = [f"item {item}" for item in range(200)]
-    votes.add_items(items)
-    votes.cast_many(items, ["u"] * len(items))
-    assert len(streams(past)) == number
-
-
 @pytest.mark.parametrize("sides", BACKENDS[::2], indirect=True)
 def test_of_3000_users_the_newer_of_two_casts_stands_however_the_item_is_spelled(
     alike: tuple[hotcount.Votes, str, str],

@@ -7,7 +7,7 @@ import threading
 import hotcount
 import pytest
 
-from tests.support.servers import PostgresDatabase
+from tests.support.servers import PostgresDatabase, RedisServer, keys_of
 from tests.support.sql_votes import make_votes, open_votes
 from tests.support.together import together
 
@@ -81,6 +81,32 @@ def make_items(database: PostgresDatabase, collation: str) -> None:
 
 def text_votes(database: PostgresDatabase, strategy: str) -> hotcount.Votes:
     return open_votes(database, strategy, item_type=str, fold_interval=3600)
+
+
+@pytest.mark.parametrize(
+    ("users", "streams"),
+    [("short", 16), ("char(9)", 1), ("padded", 1), ("citext", 1), ("cased", 1)],
+)
+def test_votes_have_one_stream_if_the_type_of_ids_or_of_its_domain_takes_two_for_one(
+    postgres: PostgresDatabase, redis_server: RedisServer, users: str, streams: int
+) -> None:
+    postgres.psql(
+        "CREATE EXTENSION IF NOT EXISTS citext SCHEMA pg_catalog;"
+        "CREATE DOMAIN short AS varchar(9);"
+        "CREATE DOMAIN padded_once AS char(9); CREATE DOMAIN padded AS padded_once;"
+        "CREATE DOMAIN cased AS citext CHECK (value <> '')"
+    )
+    with redis_server.redis(timeout=20, prefix=f"streams {users}:") as redis:
+        votes = hotcount.Votes(postgres.url, redis, "write_behind", item_type=str, user_type=str)
+        votes.create_tables()
+        # It refuses such columns; an application may change them later.
+        postgres.psql(
+            f"DROP VIEW IF EXISTS vote_count, vote_live;ALTER TABLE vote ALTER user_id TYPE {users}"
+        )
+        items = [f"item {item}" for item in range(200)]
+        votes.add_items(items)
+        votes.cast_many(items, ["u"] * len(items))
+        assert len(keys_of(redis, "waiting:*")) == streams
 
 
 @pytest.mark.parametrize("collation", ["own", '"POSIX"', '"C"', '"default"'])
