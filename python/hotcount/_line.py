@@ -38,7 +38,7 @@ HEAD = "head"
 TOLD = "told"
 Woken = Union[str, HotcountError, None]
 # The most hits of one queue that are in flight.
-MOST_ASKING = 64
+MOST_ASKING = 256
 # After so many failures in a row all sleeping waiters fail. For so many seconds after that, callers
 # that come form a queue at once, and its head asks for them.
 _MOST_FAILURES = 2

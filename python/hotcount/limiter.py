@@ -469,7 +469,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         """Hits, and as long as it is refused sleeps for retry_after and hits again.
 
         Waiters of this object for one key and rate are a queue, first come first served. Until the
-        first refusal up to 64 of them hit at once, after it only the first one; the others sleep.
+        first refusal up to 256 of them hit at once, after it only the first one; the others sleep.
         A large cost at the head holds up small ones behind it. Other objects and processes have
         queues of their own, and hit() passes all of them. Of a limit without a burst ("50/second
         burst 1") the head takes its hit up to 10 ms ahead, and returns when its time has come:

@@ -265,7 +265,7 @@ def hits_at(server: RedisServer) -> int:
 async def test_before_the_first_refusal_only_so_many_hits_are_in_flight(
     own_redis: RedisServer, kind: type[Any]
 ) -> None:
-    many = 3 * MOST_ASKING
+    many = MOST_ASKING + 50
     with own_redis.redis(
         timeout=3, silence_limit=3
     ) as store:  # All have come before the first fails.
@@ -288,7 +288,7 @@ async def test_before_the_first_refusal_only_so_many_hits_are_in_flight(
 async def test_a_burst_that_has_room_is_admitted_whole_and_in_order(
     redis_server: RedisServer, kind: type[Any]
 ) -> None:
-    many = 5 * MOST_ASKING
+    many = MOST_ASKING + 50
     with redis_server.redis(timeout=20, prefix=f"burst {kind.__module__}:") as store:
         limiter = kind(store, f"{many}/300 days")
         decisions = await asyncio.gather(*start_waiting(limiter, many))
@@ -307,7 +307,7 @@ async def test_a_burst_that_has_room_is_admitted_whole_and_in_order(
 async def test_cancelled_tasks_before_the_first_answer_leave_their_places_to_others(
     own_redis: RedisServer,
 ) -> None:
-    many = 3 * MOST_ASKING
+    many = MOST_ASKING + 50
     async with aio.Redis(own_redis.url, timeout=20, silence_limit=20) as store:
         limiter = aio.Limiter(store, f"{many}/300 days")
         assert await limiter.hit("k")
@@ -349,7 +349,7 @@ async def test_one_whose_time_passes_before_its_first_hit_says_that_it_was_not_s
 async def test_those_that_wait_for_no_refusal_get_it_with_the_first(
     redis_server: RedisServer, kind: type[Any]
 ) -> None:
-    many = 4 * MOST_ASKING
+    many = MOST_ASKING + 50
     with redis_server.redis(timeout=20, prefix=f"impatient {kind.__module__}:") as store:
         limiter = kind(store, f"{MOST_ASKING}/300 days")
         began = time.monotonic()

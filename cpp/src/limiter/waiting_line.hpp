@@ -24,7 +24,7 @@
 namespace hotcount {
 
 /// The most hits of one queue that are in flight.
-inline constexpr std::size_t kMostAsking = 64;
+inline constexpr std::size_t kMostAsking = 256;
 
 /// The functions and bounds of a waiter.
 struct Waiting {
