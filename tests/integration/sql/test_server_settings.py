@@ -110,6 +110,7 @@ WITHOUT_VALUE = [
     "wal_consistency_checking|syslog_ident|transaction_(deferrable|isolation)",
     "max_user_connections|sql_log_bin|tcp_nodelay|expire_logs_days|innodb_(commit_con|double).*",
     "authentication_policy|binlog_encryption|mandatory_roles|protocol_comp.*|rbr_exec_mode",
+    "external_table_.*|enforce_gtid_consistency",
 ]
 
 

@@ -314,17 +314,7 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
         return &prepared_.front();
     }
     if (!in_cluster_ || !begun_ || !ran_) return prepare_anew(statement);
-    // Another node's transaction may abort ours between two commands. The next command reports it
-    // (1213), unless it prepares a statement: later statements would then be a transaction of their
-    // own, without the earlier writes. A savepoint ends with its transaction.
-    HOTCOUNT_TRY(tell("SAVEPOINT hotcount_own", MysqlStage::statement));
-    HOTCOUNT_TRY_ASSIGN(Prepared* const made, prepare_anew(statement));
-    if (tell("RELEASE SAVEPOINT hotcount_own", MysqlStage::statement)) return made;
-    if (broken_) return is_gone();
-    return make_error(
-        ErrorCode::deadline,
-        target_.name + ": another node of the cluster ended the transaction; nothing was applied",
-        "1213", SqlCondition::transaction_conflict);
+    return prepare_guarded(statement);
 }
 
 Result<MysqlConnection::Prepared*> MysqlConnection::prepare_anew(const Statement& statement) {

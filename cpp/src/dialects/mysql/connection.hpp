@@ -215,6 +215,7 @@ class MysqlConnection final : public Connection {
     Result<void> be_patient(std::int64_t seconds);
     Result<Prepared*> prepare(const Statement& statement);
     Result<Prepared*> prepare_anew(const Statement& statement);
+    Result<Prepared*> prepare_guarded(const Statement& statement);
     Result<std::int64_t> execute(Prepared& prepared, std::span<const Value> parameters,
                                  const RowVisitor* visit);
     Result<void> fetch(Prepared& prepared, const RowVisitor* visit);
