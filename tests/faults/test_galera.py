@@ -258,6 +258,67 @@ def voting(outcomes: Outcomes, votes: hotcount.Votes, timeout: float = 2) -> Any
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("naive", "batched"), ("batched", "naive"), ("slotted", "naive"), ("batched", "cached")],
+)
+def test_a_change_of_strategy_misses_no_vote_of_other_nodes(
+    trio: GaleraTrio, place: str, before: Strategy, after: Strategy
+) -> None:
+    make_tables(trio, place, before)
+    cache = None if after != "cached" else hotcount.Memory()
+    ended = threading.Event()
+    users = itertools.count()
+    told: list[int] = []
+    late: list[int] = []
+
+    def vote(votes: hotcount.Votes, into: list[int]) -> None:
+        while not ended.is_set():
+            user = next(users)
+            try:
+                votes.cast(1 + user % 3, user)
+            except hotcount.ConfigError:  # The other strategy's turn.
+                time.sleep(0.002)
+            else:
+                into.append(user)
+
+    with ExitStack() as stack:
+        voters = [
+            threading.Thread(
+                target=vote,
+                args=(stack.enter_context(votes_at(trio.nodes[1 + n % 2], place, before)), told),
+            )
+            for n in range(8)
+        ]
+        if cache is None:
+            voters += [
+                threading.Thread(
+                    target=vote,
+                    args=(stack.enter_context(votes_at(trio.nodes[n], place, after)), late),
+                )
+                for n in (1, 2)
+            ]
+        for voter in voters:
+            voter.start()
+        eventually(lambda: len(told) > 200, 60)
+        database = stack.enter_context(hotcount.Database(trio.nodes[0].url(place), timeout=60))
+        votes = stack.enter_context(hotcount.Votes(database, cache, after))
+        votes.create_tables()
+        if cache is None:
+            eventually(lambda: len(late) > 50, 60)
+        ended.set()
+        for voter in voters:
+            voter.join()
+        assert sorted(told + late) == sorted(
+            int(user)
+            for (user,) in trio.nodes[0].execute("SELECT user_id FROM vote", database=place)
+        )
+        counted = list(map(int, votes.count_many([1, 2, 3], consistency="exact")))
+        assert sum(counted) == len(told) + len(late)
+        assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.long
 def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
     trio: GaleraTrio, place: str
 ) -> None:

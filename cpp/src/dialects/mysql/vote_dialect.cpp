@@ -20,6 +20,19 @@ class MysqlVotes final : public VoteDialect {
     std::string lock_fold(const VoteNames& n) const override { return tables(n)["lock_fold"]; }
     std::string lock_all(const VoteNames& n) const override { return tables(n)["lock_all"]; }
     std::string lock_items(const VoteNames& n) const override { return tables(n)["lock_items"]; }
+    Result<bool> pass_other_nodes(sql::Connection& connection,
+                                  const VoteNames& names) const override {
+        static const sql::Statement kIsInCluster{
+            sql::Statements{sql::mysql::kSessionSql, {}}["is_in_cluster"]};
+        bool in_cluster = false;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            in_cluster = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kIsInCluster, {}, see));
+        if (in_cluster) HOTCOUNT_TRY(connection.run_script(tables(names)["pass_other_nodes"]));
+        return in_cluster;
+    }
     std::string fold_lagging(const VoteNames& n) const override { return tables(n)["lagging"]; }
     bool folds_one_by_one() const override { return true; }
     std::string find_index() const override { return sql::mysql_catalog()["find_index"]; }

@@ -94,6 +94,30 @@ bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) c
     return !have;
 }
 
+// The counts were moved while voters waited, except those at other nodes of a cluster, of which the
+// last ones wrote in the previous place.
+Result<void> SqlVotes::count_votes_of_other_nodes(Deadline deadline) {
+    const VoteDialect& dialect = layout_->vote_dialect();
+    const VoteNames names{options_, dialect.grammar()};
+    auto done =
+        sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) -> Result<bool> {
+            return dialect.pass_other_nodes(connection, names);
+        });
+    Result<void> counted;
+    if (done && *done) {
+        auto drifts = reconcile(std::nullopt, {}, deadline.remaining());
+        if (!drifts) counted = std::move(drifts).error();
+    } else if (!done) {
+        counted = std::move(done).error();
+    }
+    if (counted) return {};
+    Error error = std::move(counted).error();
+    error.message +=
+        "; the strategy is changed, and counts may lack votes that other nodes took meanwhile: "
+        "call reconcile()";
+    return error;
+}
+
 Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outside,
                                      Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
@@ -175,7 +199,9 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
     }
     // Before the counts: outside writes from here on are counted.
     if (apart) HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, install));
+    bool moved = false;
     const auto count = [&](sql::Connection& connection) -> Result<void> {
+        moved = false;
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
         // Another process may have installed the triggers meanwhile.
@@ -189,6 +215,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         if (marked) return {};
         HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), true));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
+        moved = counted;
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, or by a strategy that keeps other counts true. Votes
         // and folds are blocked.
@@ -201,6 +228,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         return take_over(connection);
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, count));
+    if (moved) HOTCOUNT_TRY(count_votes_of_other_nodes(deadline));
     watch_journal();
     if (installs == OutsideWrites::leave) return {};
     // For counts_agree(). All is done without it.
