@@ -179,7 +179,8 @@ constexpr std::array kOptions = {
            true, true, true},
     Option{"threshold", "--threshold", "TERM",
            "End with exit code 1 unless it holds: p99<50ms, max<1s, stale.p99<1s, err<0.1%, "
-           "rate>=1000, lost==0; several with commas, or several times",
+           "rate>=1000, lost==0 (not counting what a failover may lose); several with commas, or "
+           "several times",
            false, false, true},
     Option{"max-ops", "--max-ops", "N", "Most operations of one load [20M]", false, true, true},
     Option{"out", "--out", "DIR", "Folder to keep for `audit`; new or empty [a temporary one]",

@@ -177,7 +177,9 @@ std::string mysql_url(const char* scheme, const fs::path& folder) {
 }
 
 Words mysql_command(const fs::path& program, const fs::path& folder, const Words& own) {
+    // A killed server leaves temporary tables, which go with the folder.
     Words words{program, "--no-defaults", "--datadir=" + (folder / kDataName).string()};
+    words.push_back("--tmpdir=" + folder.string());
     words.insert(words.end(), own.begin(), own.end());
     // It refuses to run as root unless it is told to.
     if (geteuid() == 0) words.emplace_back("--user=root");
@@ -193,12 +195,10 @@ Words mysql_words(const fs::path& program, const fs::path& folder, const Managed
                 // For server_meter.cpp.
                 "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
     words.insert(words.end(), own.begin(), own.end());
-    if (options.port == 0) {
-        words.emplace_back("--skip-networking");
-    } else {
-        words.insert(words.end(),
-                     {"--bind-address=127.0.0.1", fmt::format("--port={}", options.port)});
-    }
+    const Words reached = options.port == 0 ? Words{"--skip-networking"}
+                                            : Words{"--bind-address=127.0.0.1",
+                                                    fmt::format("--port={}", options.port)};
+    words.insert(words.end(), reached.begin(), reached.end());
     words.insert(words.end(), options.more.begin(), options.more.end());
     words = mysql_command(program, folder, words);
     if (!options.config.empty()) words.insert(words.begin(), {"/bin/sh", folder / kStarterName});

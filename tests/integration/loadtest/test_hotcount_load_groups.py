@@ -112,11 +112,14 @@ def test_the_standby_of_a_pair_has_every_acknowledged_vote(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["db.kill9+6s", "db.failover", "db.cut+6s", "db.pause+6s"])
-def test_votes_on_all_nodes_of_galera_lose_nothing_while_one_leaves_and_joins(fault: str) -> None:
+def test_votes_on_all_nodes_of_galera_lose_nothing_while_one_leaves_and_joins(
+    temporary: Path, fault: str
+) -> None:
     document = faulted("galera", "batched", fault, duration="10s")
     recovery = recovery_of(document)
     assert 0 < recovery["replaced_s"] < LATEST_S
     assert recovery["failed"] == recovery["may_lose"] == 0
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_primary_that_comes_back_in_time_is_not_replaced(tmp_path: Path) -> None:
