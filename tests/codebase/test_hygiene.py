@@ -92,7 +92,6 @@ LONG = {
     "python/hotcount/limiter.py": "one class, whose docstrings are its reference",
     "python/hotcount/live_sets.py": "likewise",
     "python/hotcount/votes.py": "likewise",
-    "cpp/src/dialects/mysql/connection.cpp": "one class: a session and its statements",
     "cpp/src/votes/cache/stream_worker.cpp": "one loop, from a stream's page to SQL and back",
     "python/src/concepts/stores.cpp": "the options of all stores, and how each is read and shown",
     "tests/cpp/redis/cluster_schedules_test.cpp": "one model and what is drawn against it",
