@@ -1,17 +1,15 @@
 """The waiters of a limiter's key: a queue, first come first served, of one object in one process.
 
-Until the first refusal the first MOST_ASKING waiters ask the store at once and the others sleep.
-After a refusal or a failure only the head of the queue asks, until the queue is empty: any number
-of waiters costs the store as much as one. If the store fails two heads in a row, the sleeping
-waiters get that error and do not ask. Each object, process and loop has a queue of its own; between
-queues the first request is served first. Threads and tasks run the same function, acquire_soon().
+The head of the queue asks the store and the other waiters sleep, so any number of waiters costs the
+store as much as one. If the store fails two heads in a row, the other waiters get that error and
+do not ask. Each object, process and loop has a queue of its own; between queues the first request
+is served first. Threads and tasks run the same function, acquire_soon().
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import os
 import threading
 import time
@@ -21,60 +19,42 @@ from typing import TYPE_CHECKING, Any, Union
 from weakref import WeakKeyDictionary
 
 from hotcount._limit import Patience
-from hotcount.errors import (
-    ConfigError,
-    DeadlineError,
-    HotcountError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
+from hotcount.errors import ConfigError, HotcountError, OutcomeUnknownError, UnavailableError
 
 if TYPE_CHECKING:
     from hotcount.results import Decision
 
-# Why a waiter is woken: its turn has come; the first refusal is known and its time has passed; or
-# the error with which the store failed two heads.
+# Why a waiter is woken: it is the head now, or the error with which the store failed two heads.
 HEAD = "head"
-TOLD = "told"
 Woken = Union[str, HotcountError, None]
-# The most hits of one queue that are in flight.
-MOST_ASKING = 256
-# After so many failures in a row all sleeping waiters fail. For so many seconds after that, callers
-# that come form a queue at once, and its head asks for them.
+# After so many failures in a row all waiters fail. For so many seconds after that, callers that
+# come form a queue at once, and its head asks for them.
 _MOST_FAILURES = 2
 _REMEMBERS_FAILURES = 1.0
-# How many seconds after the end of its timeout a waiter waits for its first hit, or for the first
-# refusal of the others' hits.
-_GRACE = 1.0
 
 
 class Line:
-    """The waiters of a key, in their order: the heads, which hit or may, then the queue."""
-
-    # Most lines are of one call that is admitted at once: what they do not change costs nothing.
-    # How many heads may be active: one after the first refusal or failure.
-    _width = MOST_ASKING
-    _refusal: Decision | None = None
-    _due = 0.0
-    # Hits that were admitted ahead, and the monotonic times from which they may be used.
-    _ahead: tuple[tuple[Decision, float], ...] = ()
-    # Waiters whose time has passed before any answer was known.
-    _late: tuple[Any, ...] = ()
-    # Of heads in a row; the one that is everyone's, and until when it is remembered.
-    _failures = 0
-    _failure: HotcountError | None = None
-    _failed_until = 0.0
+    """The waiters of a key; the first of them is the head."""
 
     def __init__(self, lines: Lines, name: Hashable) -> None:
         self._lines, self._name = lines, name
-        # The heads, and whether each of them is active: it hits, or sleeps between its hits. A
-        # head that was refused while others were active is not, until its turn comes again.
-        self._heads: dict[Any, bool] = {}
-        self._active = 0
-        self._queue: OrderedDict[Any, None] = OrderedDict()
+        self._waiters: OrderedDict[Any, None] = OrderedDict()
+        self._refusal: Decision | None = None
+        self._due = 0.0
+        # A hit that was admitted ahead, and the monotonic time from which it may be used.
+        self._ahead: tuple[Decision, float] | None = None
+        # Of heads in a row; the one that is everyone's, and until when it is remembered.
+        self._failures = 0
+        self._failure: HotcountError | None = None
+        self._failed_until = 0.0
 
-    def __len__(self) -> int:
-        return len(self._heads) + len(self._queue)
+    def note(self, decision: Decision) -> None:
+        """Keeps the head's refusal. That of a cost above the limit is the head's alone: it says
+        neither when there is room for others, nor that there never is."""
+        if decision.allowed or decision.retry_after is None:
+            return
+        self._refusal = decision
+        self._due = time.monotonic() + decision.retry_after
 
     def refusal(self) -> Decision | None:
         """The decision for a waiter that times out before its turn; None: no refusal is known."""
@@ -90,34 +70,23 @@ class Line:
         return self._refusal is not None and patience.ends_before(self._due)
 
     def pause(self, patience: Patience, decision: Decision) -> float | None:
-        """Seconds that a head sleeps after this answer; None: the answer is final."""
-        pause = patience.pause(decision, has_followers=len(self._heads) + len(self._queue) > 1)
-        if pause is None and (decision.allowed or decision.retry_after is None):
-            return None
-        with self._lines.lock:
-            self._width = 1
-            self._due = time.monotonic() + (decision.retry_after or 0.0)
-            if decision.allowed:
-                self._ahead += ((decision, self._due),)
-            else:
-                self._refusal = decision
-                for waiter in self._late:
-                    waiter.wake(TOLD)
-                self._late = ()
+        """Seconds that the head sleeps; None: it gives up, or was admitted."""
+        self.note(decision)
+        pause = patience.pause(decision, has_followers=len(self._waiters) > 1)
+        if decision.allowed and pause is not None:
+            self._due = time.monotonic() + pause
+            self._ahead = decision, self._due
         return pause
 
     def taken(self, cost: int, patience: Patience) -> Decision | None:
         """The hit that was admitted ahead for this head, or for an earlier, cancelled head."""
-        if not self._ahead:
+        if self._ahead is None:
             return None
-        with self._lines.lock:
-            if not self._ahead:
-                return None
-            decision, due = self._ahead[0]
-            left = due - time.monotonic()
-            if cost > decision.limit or (left > 0 and patience.ends_before(due)):
-                return None
-            self._ahead = self._ahead[1:]
+        decision, due = self._ahead
+        left = due - time.monotonic()
+        if cost > decision.limit or (left > 0 and patience.ends_before(due)):
+            return None
+        self._ahead = None
         return _after(decision, left)
 
     def takes(self, cost: Any) -> bool:
@@ -126,54 +95,27 @@ class Line:
         return isinstance(cost, int) and 1 <= cost <= most
 
     def join(self, waiter: Any) -> bool:
-        """Appends the waiter; returns whether it may hit. The caller holds the lines' lock."""
-        if self._active < self._width and len(self) == self._active:
-            self._heads[waiter] = True
-            self._active += 1
-            return True
-        self._queue[waiter] = None
-        return False
-
-    async def turn(self, waiter: Any, patience: Patience) -> Decision | None:
-        """Sleeps until the waiter may hit: None. Else its time has passed: the refusal."""
-        why = await waiter.sleep(patience.left())
-        if why is None and self._is_late(waiter):
-            why = await waiter.sleep(_GRACE)
-            if why is None:
-                raise DeadlineError(
-                    "not sent: the wait ended before the hits of earlier waiters were answered"
-                )
-        if isinstance(why, HotcountError):
-            raise _not_sent(why)
-        return None if why == HEAD else self.refusal()
-
-    def yields(self, waiter: Any) -> bool:
-        """Gives the turn to the first waiter; returns whether that is this one, or none is."""
-        with self._lines.lock:
-            self._heads[waiter] = False
-            self._active -= 1
-            return self._wake_heads(waiter)
+        """Appends the waiter; returns whether it is the head. The caller holds the lines' lock."""
+        self._waiters[waiter] = None
+        return len(self._waiters) == 1
 
     def leave(self, waiter: Any) -> None:
-        """Removes a waiter that was served, gave up or was cancelled; wakes new heads."""
+        """Removes a waiter that was served, gave up or was cancelled; wakes a new head."""
         with self._lines.lock:
-            is_active = self._heads.pop(waiter, None)
-            if is_active is not None:
-                self._active -= is_active
-            elif self._queue.pop(waiter, waiter) is waiter:  # The store has failed it.
+            if waiter not in self._waiters:  # The store has failed it.
                 return
-            if waiter in self._late:
-                self._late = tuple(one for one in self._late if one is not waiter)
-            if self._heads or self._queue:
-                self._wake_heads()
-            else:
-                ahead = self._ahead[-1][1] if self._ahead else 0.0
+            was_head = next(iter(self._waiters)) is waiter
+            del self._waiters[waiter]
+            if not self._waiters:
+                ahead = self._ahead[1] if self._ahead else 0.0
                 self._lines.end(self._name, max(ahead, self._failed_until))
+            elif was_head:
+                next(iter(self._waiters)).wake(HEAD)
 
     async def asked(self, ask: Callable[[], Awaitable[Decision]]) -> Decision:
-        """The answer to a head. One failure may be the head's alone; after the second in a row
-        the sleeping waiters fail too, and send nothing. A store that is away thus costs each of
-        them two timeouts, and one that is late is not asked by all of them at once."""
+        """The answer to the head. One failure may be the head's alone; after the second in a row
+        the others fail too, and send nothing. A store that is away thus costs each of them two
+        timeouts, and one that is late is not asked by all of them at once."""
         try:
             decision = await ask()
         except ConfigError:  # Of the head's own arguments.
@@ -181,52 +123,19 @@ class Line:
         except HotcountError as error:
             self._fail(error)
             raise
-        if self._failures:
-            self._failures, self._failure, self._failed_until = 0, None, 0.0
+        self._failures, self._failure, self._failed_until = 0, None, 0.0
         return decision
-
-    def _is_late(self, waiter: Any) -> bool:
-        """Notes a waiter whose time has passed; False: it can be answered."""
-        with self._lines.lock:
-            if self._refusal is not None or self._failure is not None:
-                return False
-            self._late += (waiter,)
-            return True
-
-    # The callers of these hold the lock.
-    def _wake_heads(self, but: Any = None) -> bool:
-        """Makes the first waiters active, as many as may be; whether `but` is one, not woken."""
-        found = False
-        while self._active < self._width:
-            if len(self._heads) > self._active:
-                waiter = next(one for one, is_active in self._heads.items() if not is_active)
-            elif self._queue:
-                waiter, _ = self._queue.popitem(last=False)
-            else:
-                break
-            self._heads[waiter] = True
-            self._active += 1
-            if waiter is but:
-                found = True
-            else:
-                waiter.wake(HEAD)
-        return found
 
     def _fail(self, error: HotcountError) -> None:
         with self._lines.lock:
-            self._width = 1
             self._failures += 1
             if self._failures < _MOST_FAILURES:
                 return
             self._failure, self._refusal = error, None
             self._failed_until = time.monotonic() + _REMEMBERS_FAILURES
-            sleeping = [one for one, is_active in self._heads.items() if not is_active]
-            for waiter in sleeping:
-                del self._heads[waiter]
-            sleeping += self._queue
-            self._queue.clear()
-            self._late = ()
-            for waiter in sleeping:
+            head, *others = self._waiters
+            self._waiters = OrderedDict({head: None})
+            for waiter in others:
                 waiter.wake(error)
 
 
@@ -249,20 +158,21 @@ class Lines:
             lines = _of_objects[owner] = Lines()
         return lines
 
-    def join(self, name: Hashable, waiter: Any) -> tuple[Line, bool]:
-        """The line, and whether the waiter may hit now."""
+    def join(self, name: Hashable, waiter: Any, decision: Decision | None) -> tuple[Line, bool]:
+        """The line, and whether the waiter is its head. decision: of the waiter's own first hit."""
         with self.lock:
             line = self.by_name.get(name)
+            until = self._keeping.pop(name, None)
             # A kept hit must not be used after its time: it would be one hit too many.
-            if line is None or self._keeping.pop(name, math.inf) <= time.monotonic():
+            is_past = until is not None and (decision is not None or until <= time.monotonic())
+            if line is None or is_past:
                 line = self.by_name[name] = Line(self, name)
+            if decision is not None and not line._waiters:
+                line.note(decision)
             return line, line.join(waiter)
 
     def end(self, name: Hashable, until: float) -> None:
         """The last waiter has left. until: when the queue ends. The caller holds the lock."""
-        if not until and not self._keeping:
-            del self.by_name[name]
-            return
         now = time.monotonic()
         if until > now:
             self._keeping[name] = until
@@ -299,29 +209,20 @@ _of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
 class SleepingThread:
     """A waiter that is a thread. Its coroutines block, so they never suspend."""
 
-    __slots__ = ("_why", "_woken")
-
     def __init__(self) -> None:
         self._woken = threading.Lock()
         self._woken.acquire()
         self._why: Woken = None
 
     def wake(self, why: Woken) -> None:
-        is_first, self._why = self._why is None, why
-        if is_first:
-            self._woken.release()
+        self._why = why
+        self._woken.release()
 
     async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""
         longest = threading.TIMEOUT_MAX
-        is_woken = self._woken.acquire(
-            timeout=longest if seconds is None else min(seconds, longest)
-        )
-        why = self._why
-        if why is not None and not is_woken:  # wake() is between its two lines.
-            self._woken.acquire()
-        self._why = None
-        return why
+        self._woken.acquire(timeout=longest if seconds is None else min(seconds, longest))
+        return self._why
 
     async def pause(self, seconds: float) -> None:
         """Sleeps, whatever happens to the queue."""
@@ -329,34 +230,25 @@ class SleepingThread:
 
 
 class SleepingTask:
-    """A waiter that is a task of a loop, which also wakes it."""
-
-    __slots__ = ("_why", "_woken")
+    """A waiter that is a task of a loop."""
 
     def __init__(self) -> None:
-        self._woken: Any = None
-        self._why: Woken = None
+        self._loop = _running_loop()
+        self._woken = self._loop.create_future()
 
     def wake(self, why: Woken) -> None:
-        self._why = why
-        self._end_sleep()
-
-    def _end_sleep(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if not self._woken.done():
+            self._woken.set_result(why)
 
     async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""
-        loop = _running_loop()
-        self._woken = loop.create_future()
-        timer = None if seconds is None else loop.call_later(seconds, self._end_sleep)
+        timer = None if seconds is None else self._loop.call_later(seconds, self.wake, None)
         try:
-            await self._woken
+            why: Woken = await self._woken
+            return why
         finally:
             if timer is not None:
                 timer.cancel()
-        why, self._why = self._why, None
-        return why
 
     async def pause(self, seconds: float) -> None:
         """Sleeps, whatever happens to the queue."""
@@ -385,12 +277,17 @@ def acquire_now(
     owner: Any, name: Hashable, cost: Any, patience: Patience, ask: Callable[[], Decision]
 ) -> Decision:
     """acquire_soon() for a thread."""
+    first = None
+    if name not in Lines.of(owner).by_name:  # Most calls; they need no coroutine.
+        first = ask()
+        if patience.pause(first) is None:
+            return first
 
     async def asked() -> Decision:
         return ask()
 
     try:
-        acquire_soon(owner, name, cost, patience, asked, SleepingThread).send(None)
+        acquire_soon(owner, name, cost, patience, asked, SleepingThread, first).send(None)
     except StopIteration as done:
         decision: Decision = done.value
         return decision
@@ -404,31 +301,40 @@ async def acquire_soon(
     patience: Patience,
     ask: Callable[[], Awaitable[Decision]],
     make_waiter: Callable[[], SleepingThread | SleepingTask] = SleepingTask,
+    first: Decision | None = None,
 ) -> Decision:
     """The first decision of `ask` that admits, or a refusal if the patience ends before.
 
-    cpp/src/limiter/waiting_line.cpp has the same algorithm.
+    cpp/src/limiter/waiting_line.cpp has the same algorithm. first: the decision of a hit that the
+    caller has made already.
     """
     lines = Lines.of(owner)
+    decision = first
     line = lines.by_name.get(name)
-    if line is not None:
-        if not line.takes(cost):
-            return await ask()
-        if line.is_in_vain(patience) and (told := line.refusal()) is not None:
+    if decision is None:
+        if line is None or not line.takes(cost):
+            decision = await ask()
+            if patience.pause(decision) is None:
+                return decision
+        elif line.is_in_vain(patience) and (told := line.refusal()) is not None:
             return told
     waiter = make_waiter()
-    line, is_head = lines.join(name, waiter)
+    line, is_head = lines.join(name, waiter, decision)
     try:
-        while True:
-            if not is_head and (told := await line.turn(waiter, patience)) is not None:
-                return told
+        if decision is not None and decision.allowed and not is_head:
+            await waiter.pause(decision.retry_after or 0.0)
+            return _after(decision)
+        why = HEAD if is_head else await waiter.sleep(patience.left())
+        if why is None:
+            told = line.refusal()
+            return await ask() if told is None else told
+        if isinstance(why, HotcountError):
+            raise _not_sent(why)
+        if not is_head or decision is None:
             decision = line.taken(cost, patience) or await line.asked(ask)
-            pause = line.pause(patience, decision)
-            if pause is None:
-                return decision
-            # A head that was admitted ahead keeps its turn.
-            is_head = decision.allowed or line.yields(waiter)
-            if is_head:
-                await waiter.pause(pause)
+        while (pause := line.pause(patience, decision)) is not None:
+            await waiter.pause(pause)
+            decision = line.taken(cost, patience) or await line.asked(ask)
+        return decision
     finally:
         line.leave(waiter)

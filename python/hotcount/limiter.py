@@ -468,12 +468,11 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> Decision:
         """Hits, and as long as it is refused sleeps for retry_after and hits again.
 
-        Waiters of this object for one key and rate are a queue, first come first served. Until the
-        first refusal up to 256 of them hit at once, after it only the first one; the others sleep.
-        A large cost at the head holds up small ones behind it. Other objects and processes have
-        queues of their own, and hit() passes all of them. Of a limit without a burst ("50/second
-        burst 1") the head takes its hit up to 10 ms ahead, and returns when its time has come:
-        while others wait, nearly each hit() of the same limit is refused.
+        Waiters of this object for one key and rate are a queue, first come first served: the first
+        one hits, the others sleep. A large cost at the head holds up small ones behind it. Other
+        objects and processes have queues of their own, and hit() passes all of them. Of a limit
+        without a burst ("50/second burst 1") the head takes its hit up to 10 ms ahead, and returns
+        when its time has come: while others wait, nearly each hit() of the same limit is refused.
 
         Args:
             key: The limited key.
@@ -487,9 +486,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
         Raises:
             HotcountError: As hit, each of which has the store's timeout. If the store fails two
-                heads in a row, the sleeping waiters get the error: "not sent", and nothing was
-                taken. A waiter fails in the same way if its timeout passed and, 1 s later,
-                neither its first hit had its turn nor a refusal was known.
+                heads in a row, all waiters get the error: "not sent", and nothing was taken.
 
         Example:
             >>> import hotcount

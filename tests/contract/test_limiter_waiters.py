@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 import threading
 import time
@@ -14,10 +13,10 @@ from typing import Any
 import hotcount
 import pytest
 from hotcount import aio
-from hotcount._line import MOST_ASKING, Lines
+from hotcount._line import Lines
 
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer, calls_of
+from tests.support.servers import RedisServer
 from tests.support.stores import AnyStore
 from tests.support.together import in_child
 
@@ -27,18 +26,11 @@ BLOCKED = 0.7
 
 def waiting(limiter: Any) -> int:
     """How many wait, of all keys."""
-    return sum(map(len, Lines.of(limiter).by_name.values()))
+    return sum(len(line._waiters) for line in Lines.of(limiter).by_name.values())
 
 
 async def queued(limiter: Any, number: int) -> None:
     while waiting(limiter) != number:
-        await asyncio.sleep(0.001)
-
-
-async def one_refused(limiter: Any) -> None:
-    """From then on only the head hits."""
-    await queued(limiter, 1)
-    while all(line.refusal() is None for line in Lines.of(limiter).by_name.values()):
         await asyncio.sleep(0.001)
 
 
@@ -92,10 +84,8 @@ def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -
             tasks = [asyncio.create_task(limiter.acquire("k")) for _ in range(waiters)]
             await queued(limiter, waiters)
             # Those that came before the first refusal have asked.
-            while not limiter.stats()["refused"]:
+            while (before := redis.stats()["commands"]) < waiters:
                 await asyncio.sleep(0.005)
-            await asyncio.sleep(0.05)
-            before = redis.stats()["commands"]
             while waiting(limiter) > waiters - 10:
                 await asyncio.sleep(0.005)
             for task in tasks:
@@ -243,123 +233,6 @@ async def test_queues_of_two_objects_share_a_limit_without_a_burst(limit_store: 
     assert min(served) >= 4, served
 
 
-def start_waiting(limiter: Any, number: int, **options: Any) -> list[asyncio.Future[Any]]:
-    """So many calls that wait, in tasks or, for a hotcount.Limiter, in threads."""
-    if isinstance(limiter, aio.Limiter):
-        return [asyncio.ensure_future(limiter.acquire("k", **options)) for _ in range(number)]
-    loop = asyncio.get_running_loop()
-    threads = ThreadPoolExecutor(number)
-    return [
-        loop.run_in_executor(threads, functools.partial(limiter.acquire, "k", **options))
-        for _ in range(number)
-    ]
-
-
-def hits_at(server: RedisServer) -> int:
-    """How many hits the server has run, by its own count."""
-    with server.redis(timeout=20) as admin:
-        return calls_of(admin, "evalsha")
-
-
-@pytest.mark.parametrize("kind", [hotcount.Limiter, aio.Limiter])
-async def test_before_the_first_refusal_only_so_many_hits_are_in_flight(
-    own_redis: RedisServer, kind: type[Any]
-) -> None:
-    many = MOST_ASKING + 50
-    with own_redis.redis(
-        timeout=3, silence_limit=3
-    ) as store:  # All have come before the first fails.
-        limiter = kind(store, "1000/300 days")
-        await asyncio.gather(*start_waiting(limiter, 1))  # Connected; the server has the script.
-        before = hits_at(own_redis)
-        with own_redis.stopped():
-            calls = start_waiting(limiter, many)
-            await queued(limiter, many)
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-        unsent = [one for one in errors if str(one).startswith("not sent: ")]
-        assert len(unsent) == many - MOST_ASKING, errors
-        for one in unsent:
-            assert isinstance(one, (hotcount.UnavailableError, hotcount.DeadlineError))
-        eventually(lambda: 0 < hits_at(own_redis) - before <= MOST_ASKING)
-        assert waiting(limiter) == 0
-
-
-@pytest.mark.parametrize("kind", [hotcount.Limiter, aio.Limiter])
-async def test_a_burst_that_has_room_is_admitted_whole_and_in_order(
-    redis_server: RedisServer, kind: type[Any]
-) -> None:
-    many = MOST_ASKING + 50
-    with redis_server.redis(timeout=20, prefix=f"burst {kind.__module__}:") as store:
-        limiter = kind(store, f"{many}/300 days")
-        decisions = await asyncio.gather(*start_waiting(limiter, many))
-        left = [one.remaining for one in decisions]
-        assert sorted(left, reverse=True) == list(range(many - 1, -1, -1))
-        if kind is aio.Limiter:  # Threads come in no order of their own.
-            assert left == sorted(left, reverse=True)
-        assert limiter.stats() == {
-            "admitted": many,
-            "refused": 0,
-            "reasons": {"allowed": many},
-        }
-        assert len(Lines.of(limiter).by_name) == 0
-
-
-async def test_cancelled_tasks_before_the_first_answer_leave_their_places_to_others(
-    own_redis: RedisServer,
-) -> None:
-    many = MOST_ASKING + 50
-    async with aio.Redis(own_redis.url, timeout=20, silence_limit=20) as store:
-        limiter = aio.Limiter(store, f"{many}/300 days")
-        assert await limiter.hit("k")
-        with own_redis.stopped():
-            tasks = start_waiting(limiter, many)
-            await queued(limiter, many)
-            gone = [*tasks[:10], *tasks[MOST_ASKING + 5 : MOST_ASKING + 20]]
-            for task in gone:
-                task.cancel()
-            await queued(limiter, many - len(gone))
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert sum(isinstance(one, asyncio.CancelledError) for one in ended) == len(gone)
-    assert sum(getattr(one, "allowed", False) for one in ended) == many - len(gone)
-    assert waiting(limiter) == 0
-
-
-@pytest.mark.parametrize("kind", [hotcount.Limiter, aio.Limiter])
-async def test_one_whose_time_passes_before_its_first_hit_says_that_it_was_not_sent(
-    own_redis: RedisServer, kind: type[Any]
-) -> None:
-    with own_redis.redis(timeout=20, silence_limit=20) as store:
-        limiter = kind(store, "1000/300 days")
-        await asyncio.gather(*start_waiting(limiter, 1))
-        with own_redis.stopped():
-            first = start_waiting(limiter, MOST_ASKING)
-            while waiting(limiter) < MOST_ASKING:
-                await asyncio.sleep(0.01)
-            late = await asyncio.gather(
-                *start_waiting(limiter, 3, timeout=0), return_exceptions=True
-            )
-        for one in late:
-            assert isinstance(one, hotcount.DeadlineError), late
-            assert str(one).startswith("not sent: ")
-        assert all(one.allowed for one in await asyncio.gather(*first))
-        assert waiting(limiter) == 0
-
-
-@pytest.mark.parametrize("kind", [hotcount.Limiter, aio.Limiter])
-async def test_those_that_wait_for_no_refusal_get_it_with_the_first(
-    redis_server: RedisServer, kind: type[Any]
-) -> None:
-    many = MOST_ASKING + 50
-    with redis_server.redis(timeout=20, prefix=f"impatient {kind.__module__}:") as store:
-        limiter = kind(store, f"{MOST_ASKING}/300 days")
-        began = time.monotonic()
-        decisions = await asyncio.gather(*start_waiting(limiter, many, timeout=0))
-        assert sum(one.allowed for one in decisions) == MOST_ASKING
-        assert {one.reason for one in decisions} == {"allowed", "limited"}
-        assert time.monotonic() - began < 20
-        assert waiting(limiter) == 0
-
-
 def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "50/second")
     limiter.block("k", BLOCKED)
@@ -388,11 +261,8 @@ async def test_a_store_that_is_away_fails_two_heads_and_all_who_wait(
             return await awaited.acquire("k")
         return await asyncio.to_thread(limiter.acquire, "k")
 
-    waited = awaited if is_awaited else limiter
-    tasks = [asyncio.create_task(acquire())]
-    await one_refused(waited)
-    tasks += [asyncio.create_task(acquire()) for _ in range(many - 1)]
-    await queued(waited, many)
+    tasks = [asyncio.create_task(acquire()) for _ in range(many)]
+    await queued(awaited if is_awaited else limiter, many)
     own_redis.send_signal(signal.SIGSTOP)
     done, _ = await asyncio.wait(tasks, timeout=10)
     own_redis.send_signal(signal.SIGCONT)
@@ -443,7 +313,7 @@ async def test_an_error_is_the_heads_alone(
     limiter = Failing(limit_store, "50/second")
     await limiter.block("k", 0.1)
     waiting_first = asyncio.create_task(limiter.acquire("k", timeout=60))
-    await one_refused(limiter)
+    await queued(limiter, 1)
     limiter.errors += errors
     ended = await gathered(limiter, 9)
     outcomes = await asyncio.gather(waiting_first, return_exceptions=True)
@@ -455,7 +325,7 @@ async def test_waiters_that_come_again_after_a_failure_are_a_queue(limit_store: 
     limiter = Failing(limit_store, "50/second")
     await limiter.block("k", 0.1)
     first = asyncio.create_task(limiter.acquire("k"))
-    await one_refused(limiter)
+    await queued(limiter, 1)
     limiter.errors += [hotcount.OutcomeUnknownError] * 4
     before = limiter.asked
     for asked in (1, 2, 3):  # Of the first wave two: its head is `first`.

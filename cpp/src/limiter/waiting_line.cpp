@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <list>
@@ -11,21 +10,17 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace hotcount {
 namespace {
 
-// After so many failed heads in a row, all sleeping waiters get the error.
+// After so many failed heads in a row, all waiters get the error.
 constexpr int kMostFailures = 2;
 constexpr Duration kRemembersFailures = std::chrono::seconds{1};
-// How long after its end a waiter waits for its first hit, or for a refusal of the others' hits.
-constexpr Duration kGrace = std::chrono::seconds{1};
 
 struct Waiter {
     std::condition_variable woken{};
     bool is_head{false};
-    bool is_active{false};           // It hits, or sleeps between its hits.
     std::optional<Error> failure{};  // The error of the heads before it.
 };
 
@@ -45,58 +40,30 @@ Error not_sent(Error failure) {
     return failure;
 }
 
-// Each function requires the mutex of the lines.
 struct Line {
-    // In their order: the heads, then the queue. A head that was refused while others were active
-    // is not active until its turn comes again.
-    std::list<Waiter*> heads{};
-    std::list<Waiter*> queue{};
-    std::size_t active{0};
-    std::size_t width{kMostAsking};  // How many may be active.
+    std::list<Waiter*> waiters{};
     std::optional<Decision> refusal{};
-    std::vector<Waiter*> late{};  // Their time has passed before a refusal was known.
-    std::deque<std::pair<Decision, SteadyTime>> ahead{};  // Admitted; each to be used when due.
-    SteadyTime due{};                                     // The end of the last retry_after.
-    int failures{0};                 // The number of heads that failed in a row.
-    std::optional<Error> failure{};  // The error of all waiters, until a head is answered.
+    std::optional<Decision> ahead{};  // A hit that was admitted ahead, to be used when it is due.
+    SteadyTime due{};                 // The end of the retry_after of `refusal` or `ahead`.
+    int failures{0};                  // The number of heads that failed in a row.
+    std::optional<Error> failure{};   // The error of all waiters, until a head is answered.
     SteadyTime failed_until{};
 
-    std::size_t size() const { return heads.size() + queue.size(); }
-    bool knows() const { return refusal || failure; }
-    void expect(const Decision& decision) {
-        width = 1;
+    Duration left() const { return due - std::chrono::steady_clock::now(); }
+    void expect(std::optional<Decision>& what, const Decision& decision) {
+        what = decision;
         due = std::chrono::steady_clock::now() + decision.retry_after.value_or(Duration{0});
     }
-    /// The answer to a waiter that leaves before its turn.
+    /// Keeps the head's refusal. That of a cost above the limit is the head's alone: it says neither
+    /// when there is room for others, nor that there never is.
+    void note(const Decision& decision) {
+        if (!decision.allowed && decision.retry_after) expect(refusal, decision);
+    }
+    /// The answer to a waiter that leaves the queue behind the head.
     Decision answer() const {
         Decision told = *refusal;
-        const Duration left = due - std::chrono::steady_clock::now();
-        if (left > Duration{0}) told.retry_after = left;
+        if (left() > Duration{0}) told.retry_after = left();
         return told;
-    }
-    /// Makes the first waiters active, as many as may be.
-    void wake_heads() {
-        while (active < width) {
-            if (heads.size() == active) {
-                if (queue.empty()) return;
-                queue.front()->is_head = true;
-                heads.splice(heads.end(), queue, queue.begin());
-            }
-            Waiter& next = **std::ranges::find(heads, false, &Waiter::is_active);
-            next.is_active = true;
-            ++active;
-            next.woken.notify_one();
-        }
-    }
-    void fail_sleepers() {
-        const auto fail = [this](Waiter* waiter) {
-            if (waiter->is_active) return false;
-            waiter->failure = failure;
-            waiter->woken.notify_one();
-            return true;
-        };
-        std::erase_if(heads, fail);
-        std::erase_if(queue, fail);
     }
 };
 
@@ -111,34 +78,22 @@ class Lines {
     }
 
     Result<Decision> wait(const Name& name, const Waiting& waiting) {
+        std::optional<Decision> decision;
         if (auto known = answer_at_once(name, waiting)) return *known;
-        if (!takes(name, waiting.cost)) return waiting.ask();
-        Place place(*this, name, waiting);
-        while (true) {
-            if (auto told = place.turn()) return std::move(*told);
-            std::optional<Decision> decision = place.taken();
-            if (!decision) {
-                auto asked = waiting.ask();
-                if (!asked) {
-                    place.fail(asked.error());
-                    return asked;
-                }
-                place.answered();
-                decision = std::move(*asked);
-            }
-            const auto pause = place.pause(*decision);
-            if (!pause) return std::move(*decision);
-            // A head that was admitted ahead keeps its turn.
-            if (!decision->allowed && !place.yields()) continue;
-            sleep_or_interrupt(*pause);
-            if (interrupted()) {
-                // As one whose time has passed. A hit that was admitted ahead stays in the line.
-                if (auto told = place.refusal()) return *told;
-                decision->allowed = false;
-                decision->reason = Reason::limited;
-                return std::move(*decision);
-            }
+        if (!is_joined(name, waiting.cost)) {
+            HOTCOUNT_TRY_ASSIGN(decision, waiting.ask());
+            if (!waiting.pause(*decision, false)) return std::move(*decision);
         }
+        Place place(*this, name, waiting, decision);
+        if (place.was_first()) return lead(place, waiting, std::move(decision));
+        if (decision && decision->allowed) {
+            sleep_or_interrupt(*decision->retry_after);
+            return after(*decision, Duration{0});
+        }
+        if (place.sleep()) return lead(place, waiting, std::nullopt);
+        if (auto failed = place.failure()) return std::move(*failed);
+        if (auto told = place.refusal()) return *told;
+        return waiting.ask();
     }
 
     void forget(const void* owner) {
@@ -151,37 +106,45 @@ class Lines {
     std::size_t size(const Name& name) {
         const std::lock_guard lock(mutex_);
         const auto line = lines_.find(name);
-        return line == lines_.end() ? 0 : line->second->size();
+        return line == lines_.end() ? 0 : line->second->waiters.size();
     }
 
   private:
     // A waiter while it is in a line.
     class Place {
       public:
-        Place(Lines& lines, const Name& name, const Waiting& waiting)
+        /// `decision`: the answer to its own hit.
+        Place(Lines& lines, const Name& name, const Waiting& waiting,
+              const std::optional<Decision>& decision)
             : lines_(lines), waiting_(waiting) {
             const std::lock_guard lock(lines_.mutex_);
             line_ = lines_.find(name);
-            if (line_ == nullptr) line_ = lines_.lines_[name] = std::make_shared<Line>();
-            at_ = line_->queue.insert(line_->queue.end(), &waiter_);
-            line_->wake_heads();
+            if (line_ == nullptr || (decision && line_->waiters.empty())) {
+                line_ = lines_.lines_[name] = std::make_shared<Line>();
+            }
+            first_ = line_->waiters.empty();
+            if (first_ && decision) line_->note(*decision);
+            at_ = line_->waiters.insert(line_->waiters.end(), &waiter_);
         }
         Place(const Place&) = delete;
         Place& operator=(const Place&) = delete;
         ~Place() {
             const std::lock_guard lock(lines_.mutex_);
             if (waiter_.failure) return;
-            if (waiter_.is_active) --line_->active;
-            (waiter_.is_head ? line_->heads : line_->queue).erase(at_);
-            line_->wake_heads();
-            if (line_->size() == 0) lines_.forget_empty();
+            const bool was_head = line_->waiters.front() == &waiter_;
+            line_->waiters.erase(at_);
+            if (line_->waiters.empty()) {
+                lines_.forget_empty();
+            } else if (was_head) {
+                line_->waiters.front()->is_head = true;
+                line_->waiters.front()->woken.notify_one();
+            }
         }
 
-        /// Sleeps until the waiter may hit: null. Else its time has passed, or the store has failed
-        /// the heads before it: its answer.
-        std::optional<Result<Decision>> turn() {
+        /// Whether it is the head now. Otherwise its time has passed, or the store has failed it.
+        bool sleep() {
             std::unique_lock lock(lines_.mutex_);
-            const auto woken = [this] { return waiter_.is_active || waiter_.failure; };
+            const auto woken = [this] { return waiter_.is_head || waiter_.failure; };
             // A deadline that is never reached would be no deadline, and not be interrupted.
             const auto until = [this] {
                 return waiting_.ends ? Deadline::at(*waiting_.ends)
@@ -190,57 +153,29 @@ class Lines {
             while (!wait_or_interrupt(waiter_.woken, lock, until(), woken) && !waiting_.ends &&
                    !interrupted()) {
             }
-            if (!woken() && !line_->knows() && waiting_.ends) {
-                // Each of the late waiters is woken by the first answer that refuses.
-                line_->late.push_back(&waiter_);
-                wait_or_interrupt(waiter_.woken, lock, Deadline::at(*waiting_.ends + kGrace),
-                                  [&] { return woken() || line_->knows(); });
-                std::erase(line_->late, &waiter_);
-            }
-            if (waiter_.is_active) return {};
-            if (waiter_.failure) return *waiter_.failure;
-            if (line_->failure) return *line_->failure;
-            if (line_->refusal) return line_->answer();
-            return make_error(ErrorCode::deadline,
-                              "not sent: the wait ended before the hits of earlier waiters were "
-                              "answered");
+            return waiter_.is_head;
         }
+        /// It led the line from the start.
+        bool was_first() const { return first_; }
         std::optional<Decision> refusal() const {
             const std::lock_guard lock(lines_.mutex_);
             return line_->refusal ? std::optional{line_->answer()} : std::nullopt;
         }
-        /// For how long a head sleeps after this answer. Null: the answer is final.
+        /// Of the head: for how long it sleeps. None: it gives up, or was admitted.
         std::optional<Duration> pause(const Decision& decision) {
             const std::lock_guard lock(lines_.mutex_);
-            const auto pause = waiting_.pause(decision, line_->size() > 1);
-            if (decision.allowed && pause) {
-                line_->expect(decision);
-                line_->ahead.emplace_back(decision, line_->due);
-            } else if (!decision.allowed && decision.retry_after) {
-                line_->expect(decision);
-                line_->refusal = decision;
-                for (Waiter* late : line_->late) late->woken.notify_one();
-            }
+            line_->note(decision);
+            const auto pause = waiting_.pause(decision, line_->waiters.size() > 1);
+            if (decision.allowed && pause) line_->expect(line_->ahead, decision);
             return pause;
-        }
-        /// Gives the turn to the first waiter. Returns whether that is this one.
-        bool yields() {
-            const std::lock_guard lock(lines_.mutex_);
-            waiter_.is_active = false;
-            --line_->active;
-            line_->wake_heads();
-            return waiter_.is_active;
         }
         /// The hit that was admitted ahead, to this head or to one that was interrupted since.
         std::optional<Decision> taken() {
             const std::lock_guard lock(lines_.mutex_);
-            if (line_->ahead.empty()) return {};
-            const auto [decision, due] = line_->ahead.front();
-            const Duration left = due - std::chrono::steady_clock::now();
-            if (waiting_.cost > decision.limit) return {};
-            if (left > Duration{0} && waiting_.ends && due > *waiting_.ends) return {};
-            line_->ahead.pop_front();
-            return after(decision, left);
+            if (!line_->ahead || waiting_.cost > line_->ahead->limit) return {};
+            const Duration left = line_->left();
+            if (left > Duration{0} && waiting_.ends && line_->due > *waiting_.ends) return {};
+            return after(*std::exchange(line_->ahead, std::nullopt), left);
         }
         void answered() {
             const std::lock_guard lock(lines_.mutex_);
@@ -252,12 +187,21 @@ class Lines {
             // Of the head's own arguments, or of its interrupt.
             if (error.code == ErrorCode::config || interrupted()) return;
             const std::lock_guard lock(lines_.mutex_);
-            line_->width = 1;
             if (++line_->failures < kMostFailures) return;
             line_->failure = not_sent(error);
             line_->refusal.reset();
             line_->failed_until = std::chrono::steady_clock::now() + kRemembersFailures;
-            line_->fail_sleepers();
+            auto& waiters = line_->waiters;
+            for (auto each = std::next(waiters.begin()); each != waiters.end();) {
+                (*each)->failure = line_->failure;
+                (*each)->woken.notify_one();
+                each = waiters.erase(each);
+            }
+        }
+        /// That of a waiter which is not the head.
+        std::optional<Error> failure() const {
+            const std::lock_guard lock(lines_.mutex_);
+            return waiter_.failure ? waiter_.failure : line_->failure;
         }
 
       private:
@@ -266,14 +210,41 @@ class Lines {
         std::shared_ptr<Line> line_;
         Waiter waiter_;
         std::list<Waiter*>::iterator at_;
+        bool first_{false};
     };
 
-    // Require the mutex. A line without waiters is kept until the hits that it holds are due: used
-    // later, they would be too many. One that the store has failed is kept for a while.
+    static Result<Decision> lead(Place& place, const Waiting& waiting,
+                                 std::optional<Decision> decision) {
+        if (!decision) decision = place.taken();
+        while (true) {
+            if (!decision) {
+                auto asked = waiting.ask();
+                if (!asked) {
+                    place.fail(asked.error());
+                    return asked;
+                }
+                place.answered();
+                decision = std::move(*asked);
+            }
+            const auto pause = place.pause(*decision);
+            if (!pause) return std::move(*decision);
+            sleep_or_interrupt(*pause);
+            if (interrupted()) {
+                // As one whose time has passed. A hit that was admitted ahead stays in the line.
+                if (auto told = place.refusal()) return *told;
+                decision->allowed = false;
+                decision->reason = Reason::limited;
+                return std::move(*decision);
+            }
+            decision = place.taken();
+        }
+    }
+
+    // Require the mutex. A line without waiters is kept until the hit that it holds is due: used
+    // later, it would be one too many. One that the store has failed is kept for a while.
     static bool is_over(const Line& line) {
-        const SteadyTime now = std::chrono::steady_clock::now();
-        return line.size() == 0 && (line.ahead.empty() || line.ahead.back().second <= now) &&
-               line.failed_until <= now;
+        return line.waiters.empty() && (!line.ahead || line.left() <= Duration{0}) &&
+               line.failed_until <= std::chrono::steady_clock::now();
     }
     std::shared_ptr<Line> find(const Name& name) const {
         const auto line = lines_.find(name);
@@ -284,11 +255,11 @@ class Lines {
     }
 
     // One of a cost that never fits asks by itself, and is told so.
-    bool takes(const Name& name, std::int64_t cost) {
+    bool is_joined(const Name& name, std::int64_t cost) {
         const std::lock_guard lock(mutex_);
         const auto line = find(name);
-        if (line == nullptr || !line->refusal) return true;
-        return cost >= 1 && cost <= line->refusal->limit;
+        if (line == nullptr) return false;
+        return !line->refusal || (cost >= 1 && cost <= line->refusal->limit);
     }
     // One whose time passes before even the head asks again.
     std::optional<Decision> answer_at_once(const Name& name, const Waiting& waiting) {

@@ -1,11 +1,8 @@
 // The waiters of a limiter's key: a queue for each object in this process, first come first served.
+// The head asks the store and the other waiters sleep, so the store's load is that of one waiter.
 //
-// - Until the first refusal the first kMostAsking waiters hit at once and the others sleep, so a
-//   burst of callers never has more hits in flight.
-// - After a refusal or a failure only the head hits, until the queue is empty: waiters are admitted
-//   in their order, and the store's load is that of one waiter.
-// - When the store fails two heads in a row, the sleeping waiters get that error and send nothing:
-//   an unreachable store costs each two timeouts, and a late one does not get all hits at once. In the
+// - When the store fails two heads in a row, the other waiters get that error and send nothing: an
+//   unreachable store costs each two timeouts, and a late one does not get all hits at once. In the
 //   second after that, new callers queue before they ask, and one failure of the head fails all.
 // - An interrupt (base/interrupt.hpp) ends a wait as `ends` does. If the head was admitted ahead,
 //   its hit goes to the next waiter, or to the next caller until the hit is due.
@@ -15,16 +12,12 @@
 // Thread-safe. A forked child begins without waiters.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <hotcount/limiter.hpp>
 #include <optional>
 #include <string_view>
 
 namespace hotcount {
-
-/// The most hits of one queue that are in flight.
-inline constexpr std::size_t kMostAsking = 256;
 
 /// The functions and bounds of a waiter.
 struct Waiting {
@@ -40,8 +33,7 @@ struct Waiting {
 };
 
 /// Returns the decision of `ask` that admits, or the last refusal. If the store failed the heads
-/// before this waiter, or its time passed before its first turn, the error says that its hit was
-/// not sent. `owner`: the object.
+/// before this waiter, the error says that its hit was not sent. `owner`: the object.
 Result<Decision> wait_in_line(const void* owner, std::string_view key, const Waiting& waiting);
 /// For the destructor of an owner: a queue may keep an admitted hit or a failure for a while, and the
 /// next object at this address must not find them.
