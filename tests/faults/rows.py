@@ -217,6 +217,7 @@ ROWS = (
                 integration/redis/test_cluster_nodes.py::test_words_of_nodes
                 faults/test_redis_cluster.py::test_slots_move
                 faults/test_redis_cluster.py::test_valkey_moves_slots
+                faults/test_redis_cluster.py::test_valkey_moves_no_slot
                 faults/test_redis_cluster.py::test_a_slot_that_has_half
                 faults/test_redis_cluster.py::test_a_reshard_that_was_interrupted
             """

@@ -392,12 +392,15 @@ def test_calls_of_a_cluster_that_is_down_say_so(cluster: RedisCluster) -> None:
         for index in (0, 3):
             cluster.kill(index)
         eventually(
-            lambda: "cluster_state:fail" in cluster.nodes[1].run("CLUSTER", "INFO"), seconds=20
+            lambda: all(
+                "cluster_state:fail" in node.run("CLUSTER", "INFO") for node in cluster.alive()
+            )
         )
         began = time.monotonic()
         batch = counter.add_many(KEYS, errors="return")
         assert time.monotonic() - began < 1 + BUSY
         assert len(batch.errors) == len(KEYS)
         for error in batch.errors.values():
-            assert isinstance(error, LATE)
+            # Unknown: it was just sent again.
+            assert isinstance(error, (*LATE, hotcount.OutcomeUnknownError))
         assert any("CLUSTERDOWN" in str(error) for error in batch.errors.values())
