@@ -38,6 +38,7 @@ std::vector<std::string> RetryEngine::take_silent() {
         nodes.swap(silent_);
     }
     std::vector<std::string> names;
+    names.reserve(nodes.size());
     for (const std::uint16_t node : nodes) {
         names.push_back(nodes_ == nullptr ? settings_->client->options().address()
                                           : nodes_->address(node));

@@ -115,6 +115,7 @@ void CountShards::send_briefly(const redis::Script& script, std::vector<Part>& p
     const SteadyTime now = system_clock()->steady_now();
     const SteadyTime patience = now + kNodePatience;
     std::vector<std::uint16_t> owners;
+    owners.reserve(parts.size());
     for (const Part& part : parts) {
         owners.push_back(nodes_->owner(redis::slot_of(part.keys.front())));
     }
