@@ -404,3 +404,31 @@ def test_calls_of_a_cluster_that_is_down_say_so(cluster: RedisCluster) -> None:
             # Unknown: it was just sent again.
             assert isinstance(error, (*LATE, hotcount.OutcomeUnknownError))
         assert any("CLUSTERDOWN" in str(error) for error in batch.errors.values())
+
+
+def maps_asked(cluster: RedisCluster) -> int:
+    stats = [node.client.info("commandstats") for node in cluster.alive()]
+    return sum(each.get("cmdstat_cluster|slots", {"calls": 0})["calls"] for each in stats)
+
+
+async def add_in_a_loop(url: str) -> None:
+    async with hotcount.aio.Redis(url) as store:
+        await hotcount.aio.Counter(store).add("k")
+        await asyncio.sleep(2.5)
+
+
+def add_in_a_thread(url: str) -> None:
+    with hotcount.Redis(url) as store:
+        hotcount.Counter(store).add("k")
+        time.sleep(2.5)
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_the_first_answer_of_a_node_costs_few_maps(cluster: RedisCluster, in_a_loop: bool) -> None:
+    before = maps_asked(cluster)
+    if in_a_loop:
+        asyncio.run(add_in_a_loop(cluster.url))
+    else:
+        add_in_a_thread(cluster.url)
+    # The map of the first call, its confirmation, and one each that both wanted meanwhile.
+    assert 1 <= maps_asked(cluster) - before <= 6

@@ -188,6 +188,7 @@ class ThreadLanes final : public Lanes,
     }
     void answered(std::uint16_t node) override { calls_.answered(node); }
     void doubts(std::uint16_t node) override { map_->doubts(node); }
+    void lost(std::uint16_t node) override { map_->lost(node); }
 
     const Options options_;
     const std::shared_ptr<ClusterMap> map_;

@@ -227,6 +227,7 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
     }
     void answered(std::uint16_t node) override { calls_.answered(node); }
     void doubts(std::uint16_t node) override { map_->doubts(node); }
+    void lost(std::uint16_t node) override { map_->lost(node); }
 
     const Options options_;
     LoopHost& host_;

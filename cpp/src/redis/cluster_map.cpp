@@ -19,8 +19,8 @@ constexpr Duration kSilence = 1500ms;
 // asked.
 constexpr Duration kPatience = 250ms;
 constexpr Duration kMapAge = 30s;
-// How long a node stays in doubt after the last report, with connect_timeout on top: longer than the
-// dialer pauses between two dials, since each dial that fails is a report.
+// How long a lost node stays in doubt after the last report, with connect_timeout on top: longer than
+// the dialer pauses between two dials, since each dial that fails is a report.
 constexpr Duration kDoubt = 5s;
 // Rate limit of requests for a map: one each 125 ms, in a burst of at most eight.
 constexpr Duration kCost = 125ms;
@@ -83,6 +83,12 @@ void ClusterMap::want() {
 }
 
 void ClusterMap::doubts(std::uint16_t node) {
+    const std::lock_guard lock(mutex_);
+    doubted_.try_emplace(node);
+    schedule(std::chrono::steady_clock::now());
+}
+
+void ClusterMap::lost(std::uint16_t node) {
     const std::lock_guard lock(mutex_);
     doubted_[node] = std::chrono::steady_clock::now();
     schedule(std::chrono::steady_clock::now());

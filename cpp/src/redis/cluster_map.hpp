@@ -4,7 +4,7 @@
 //   want() --> a node without doubt; after 250 ms another; then the seeds --> Router --> listeners
 //
 // Requests are sequential: at most eight a second, after a burst of eight. CLUSTER SLOTS and
-// CLUSTER NODES travel together. While a node in doubt owns slots and stays silent, requests go on:
+// CLUSTER NODES travel together. While a lost node owns slots and stays silent, requests go on:
 // its calls wait for a dial, which a paused node does not answer within connect_timeout, and the
 // first map with its successor ends that wait.
 //
@@ -45,8 +45,10 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     /// Asks for a newer map.
     void want();
-    /// Asks for a newer map, and asks this node last, until it is heard or owns nothing.
+    /// Asks for a newer map, and asks this node last. The node has answered late: one map is enough.
     void doubts(std::uint16_t node);
+    /// Asks for maps, and asks this node last, until it is heard or owns nothing.
+    void lost(std::uint16_t node);
     /// The error of the last request for a map, if it began after this time and failed.
     std::optional<Error> failure_since(SteadyTime time);
     /// The last refusal by a node since the last map, or else a deadline error.
@@ -102,7 +104,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     std::mutex mutex_;
     std::map<std::uint16_t, std::unique_ptr<Node>> nodes_;
-    std::map<std::uint16_t, SteadyTime> doubted_;  // When last.
+    std::map<std::uint16_t, SteadyTime> doubted_;  // When last lost.
     SteadyTime due_{SteadyTime::max()};            // Of the next request.
     bool refreshing_{false};
     bool again_{false};

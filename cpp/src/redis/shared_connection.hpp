@@ -82,8 +82,10 @@ class LaneOwner {
     virtual void left(std::uint16_t node, const OperationPtr& operation) = 0;
     /// Calls of the lane have ended or left.
     virtual void answered(std::uint16_t node) = 0;
-    /// The lane was lost, or holds answers. May be called with the lane's lock.
+    /// The lane holds answers. May be called with the lane's lock.
     virtual void doubts(std::uint16_t node) = 0;
+    /// The lane has no connection.
+    virtual void lost(std::uint16_t node) = 0;
 };
 
 /// Makes a connection the lane of a node. A lane whose owner has gone hands nothing back.

@@ -32,7 +32,7 @@ void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>&
     const bool is_lost = connection_ == nullptr;
     lock.unlock();
     const auto owner = lane_.owner.lock();
-    if (is_lost && owner) owner->doubts(lane_.node);
+    if (is_lost && owner) owner->lost(lane_.node);
     // Before the completions: they may submit calls, which must not overtake the calls that left.
     for (const OperationPtr& operation : left) {
         if (owner) {

@@ -416,7 +416,7 @@ class SocketLoopConnection final : public LoopLane {
             ending_.insert(ending_.end(), gone.begin(), gone.end());
             return;
         }
-        if (connection_ == nullptr) owner->doubts(lane_.node);
+        if (connection_ == nullptr) owner->lost(lane_.node);
         for (const OperationPtr& operation : gone) owner->left(lane_.node, operation);
         multiplexer_.handed_back(gone);
         owner->answered(lane_.node);

@@ -23,11 +23,17 @@ static int fail(const char* why) {
 }
 
 int main(int argc, char** argv) {
-    char pattern[PATH_MAX + 64];
-    const ssize_t length = readlink("/proc/self/exe", pattern, PATH_MAX);
+    char path[PATH_MAX + 1];
+    const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
     if (length <= 0) return fail("/proc/self/exe cannot be read");
-    pattern[length] = '\0';
-    char* const end = strrchr(pattern, '/');
+    path[length] = '\0';
+    *strrchr(path, '/') = '\0';
+    char pattern[2 * PATH_MAX + 128];
+    char* end = pattern;
+    for (const char* each = path; *each != '\0'; ++each) {
+        if (strchr("*?[\\", *each) != NULL) *end++ = '\\';
+        *end++ = *each;
+    }
 
     glob_t found = {0};
     for (size_t i = 0; i < sizeof places / sizeof *places && found.gl_pathc == 0; ++i) {

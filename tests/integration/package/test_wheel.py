@@ -98,6 +98,11 @@ def test_a_wheel_brings_the_load_generator(programs: Path) -> None:
         assert json.loads(ended(*command))
 
 
+def test_a_load_generator_finds_its_package_below_any_name(programs: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(programs.parent, tmp_path / "a[b]*", symlinks=True)
+    assert ended(moved / "bin" / "hotcount-load", "--version")
+
+
 def test_a_load_generator_without_its_package_names_the_file(
     programs: Path, tmp_path: Path
 ) -> None:
