@@ -411,13 +411,13 @@ def maps_asked(cluster: RedisCluster) -> int:
     return sum(each.get("cmdstat_cluster|slots", {"calls": 0})["calls"] for each in stats)
 
 
-async def add_in_a_loop(url: str) -> None:
+async def add_once_in_a_loop(url: str) -> None:
     async with hotcount.aio.Redis(url) as store:
         await hotcount.aio.Counter(store).add("k")
         await asyncio.sleep(2.5)
 
 
-def add_in_a_thread(url: str) -> None:
+def add_once_in_a_thread(url: str) -> None:
     with hotcount.Redis(url) as store:
         hotcount.Counter(store).add("k")
         time.sleep(2.5)
@@ -427,8 +427,8 @@ def add_in_a_thread(url: str) -> None:
 def test_the_first_answer_of_a_node_costs_few_maps(cluster: RedisCluster, in_a_loop: bool) -> None:
     before = maps_asked(cluster)
     if in_a_loop:
-        asyncio.run(add_in_a_loop(cluster.url))
+        asyncio.run(add_once_in_a_loop(cluster.url))
     else:
-        add_in_a_thread(cluster.url)
+        add_once_in_a_thread(cluster.url)
     # The map of the first call, its confirmation, and one each that both wanted meanwhile.
     assert 1 <= maps_asked(cluster) - before <= 6
