@@ -145,7 +145,8 @@ class RedisBase(Handle):
         Args:
             url: As the class says.
             timeout: Default time limit of a call in seconds, the wait for a connection included.
-            prefix: Stands before every key; execute() sends keys as they are.
+            prefix: Stands before every key; execute() sends keys as they are. In a cluster a brace
+                begins a hash tag, and all keys are in one slot: "{app}:". The prefix closes it.
             client_name: What CLIENT LIST shows.
             silence_limit: Seconds that a server that owes replies may say nothing before its
                 connection is given up for another. None: 1.5, or timeout if that is longer and the

@@ -21,6 +21,7 @@
 #include "dedicated_connections.hpp"
 #include "server_role.hpp"
 #include "shared_connection.hpp"
+#include "slots.hpp"
 #include "socket_loop_connection.hpp"
 #include "tls.hpp"
 
@@ -319,6 +320,11 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
         return bad_option("credentials",
                           "takes the place of a user and password in the URL: leave "
                           "those out");
+    }
+    if (options.cluster && opens_hash_tag(options.prefix)) {
+        return bad_option("prefix",
+                          "begins a hash tag that keys would end, and their companions be "
+                          "in other slots: close the brace, as in {app}:, or leave it out");
     }
     if (options.service.empty() && options.sentinel_credentials != Login{}) {
         return bad_option("sentinel_credentials", "is for redis+sentinel:// URLs");

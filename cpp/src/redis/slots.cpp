@@ -56,6 +56,10 @@ std::string_view hash_tag(std::string_view key) {
     return key.substr(open + 1, close - open - 1);
 }
 
+bool opens_hash_tag(std::string_view prefix) {
+    return prefix.find('{') != std::string_view::npos && hash_tag(prefix).size() == prefix.size();
+}
+
 std::uint16_t slot_of(std::string_view key) {
     return static_cast<std::uint16_t>(crc16(hash_tag(key)) % kSlots);
 }

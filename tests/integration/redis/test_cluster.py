@@ -230,6 +230,14 @@ def test_a_database_other_than_0_is_refused() -> None:
         hotcount.Redis("redis+cluster://127.0.0.1:7000/3")
 
 
+@pytest.mark.parametrize("prefix", ["a{b:", "a{}b:", "{"])
+def test_a_prefix_that_leaves_companions_in_other_slots_is_refused(prefix: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"prefix begins a hash tag.*\{app\}:"):
+        hotcount.Redis("redis+cluster://127.0.0.1:7000", prefix=prefix)
+    hotcount.Redis("redis+cluster://127.0.0.1:7000", prefix="{a}b}{").close()
+    hotcount.Redis("redis://127.0.0.1:7000", prefix=prefix).close()
+
+
 def test_a_seed_that_is_no_cluster_says_what_to_write(tmp_path: Path) -> None:
     with (
         RedisServer(tmp_path, port=free_port()).started() as server,
