@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
 from tests.support.sqlalchemy_side import both_sides
 from tests.support.together import beside
+from tests.support.votes_strategies import shard_of
 from tests.support.wrong_clock import WrongClock
 
 pytestmark = [pytest.mark.server, pytest.mark.alone]
@@ -140,6 +142,54 @@ def test_a_promoted_replica_whose_clock_is_behind_gives_later_versions(tmp_path:
         cast(1)
         assert votes.flush(timeout=30).at_risk == 0
         assert [int(votes.get(item, user)) for item in ITEMS for user in (1, 2)] == [1] * 80
+        assert [int(count) for count in votes.count_many(ITEMS)] == [2] * len(ITEMS)
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_votes_of_a_new_process_do_not_wait_for_a_node_of_other_streams(
+    cluster: RedisCluster, tmp_path: Path, in_a_loop: bool
+) -> None:
+    with (
+        hotcount.Database(f"sqlite:///{tmp_path}/votes.db") as database,
+        hotcount.Redis(cluster.url, timeout=10) as store,
+        hotcount.Redis(cluster.url, timeout=10) as new_store,
+    ):
+        votes = hotcount.Votes(database, store, "write_behind", missing_items="create")
+        votes.create_tables()
+        votes.cast_many(ITEMS, [1] * len(ITEMS))
+        streams = cluster.nodes[0].client.keys("waiting:*}")
+        there = {int(key.rpartition(b":")[2][:-1]) for key in streams}
+        away = [item for item in ITEMS if shard_of(item, 16) in there]
+        others = [item for item in ITEMS if shard_of(item, 16) not in there]
+        late = hotcount.Votes(database, new_store, "write_behind")
+        late_in_a_loop = hotcount.aio.Votes(database, new_store, "write_behind")
+
+        async def cast_in_a_loop() -> None:
+            waiting = [asyncio.create_task(late_in_a_loop.cast(item, 2)) for item in away]
+            await asyncio.sleep(0.2)
+            await late_in_a_loop.cast_many(others, [2] * len(others), timeout=1)
+            assert not any(task.done() for task in waiting)
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+        cluster.pause(0)
+        if in_a_loop:
+            asyncio.run(cast_in_a_loop())
+        else:
+
+            def cast_away() -> None:
+                with contextlib.suppress(hotcount.BatchError):
+                    late.cast_many(away, [2] * len(away))
+
+            waiting = threading.Thread(target=cast_away)
+            waiting.start()
+            time.sleep(0.2)
+            late.cast_many(others, [2] * len(others), timeout=1)
+            assert waiting.is_alive()
+            waiting.join()
+        cluster.resume(0)
+        cluster.wait_ok()
+        late.cast_many(away, [2] * len(away))
+        assert votes.flush(timeout=30).at_risk == 0
         assert [int(count) for count in votes.count_many(ITEMS)] == [2] * len(ITEMS)
 
 

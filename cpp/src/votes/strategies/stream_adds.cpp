@@ -70,23 +70,24 @@ struct StreamAdds::Call {
         open.clear();
     }
 
-    // In a cluster, the streams of the votes that are open and not in the term of `settled`.
-    std::set<std::size_t> unsettled(std::string_view space, const VoteStream& stream,
-                                    const VoteStream::Terms& settled) const {
+    // In a cluster, the streams of the votes that are open, if their terms are not those of `terms`.
+    std::set<std::size_t> unsettled(std::string_view space, const VoteStream& stream) const {
         std::set<std::size_t> shards;
         if (!stream.in_cluster()) return shards;
         for (const std::size_t i : open) {
             shards.insert(VoteStream::shard_of(space, ballots[i].item));
         }
-        std::erase_if(
-            shards, [&](std::size_t shard) { return stream.term(space, shard) == settled[shard]; });
+        std::erase_if(shards,
+                      [&](std::size_t shard) { return stream.term(space, shard) == terms[shard]; });
         return shards;
     }
 
-    // Keeps `open` the votes that are to be added again, because their stream was missing, or got
-    // another primary meanwhile, whose ids may be behind: a vote twice in a stream is one vote.
+    // Keeps `open` the votes that are to be added again, because their stream was missing, or has a
+    // primary that this process has not settled, whose ids may be behind: a vote twice in a stream is
+    // one vote. A stream is settled after a first vote, not before: open() would hold the marks in SQL,
+    // and the votes of other nodes, until a primary that is away answers.
     void end_attempt(std::string_view space, const VoteStream& stream) {
-        const std::set<std::size_t> moved = unsettled(space, stream, terms);
+        const std::set<std::size_t> moved = unsettled(space, stream);
         for (std::size_t at = 0; at < open.size(); ++at) {
             if (added[at] != Added::unborn && (added[at] != Added::added || moved.empty()))
                 continue;
@@ -214,25 +215,22 @@ void StreamAdds::add_portion_async(std::span<const Ballot> ballots, Deadline dea
                                    std::function<void(Casts)> done) {
     const auto call = std::make_shared<LateCall>(ballots, deadline, std::move(done));
     const std::string space = waiting_->known_space();
-    const bool settled =
-        call->unsettled(space, waiting_->stream, waiting_->settled_terms()).empty();
     // Calls that need SQL first run one after the other; later calls queue behind them.
-    if (space.empty() || !settled || late_.get().calls.load() > 0 ||
-        call->open.size() != ballots.size() || ballots.empty()) {
+    if (space.empty() || late_.get().calls.load() > 0 || call->open.size() != ballots.size() ||
+        ballots.empty()) {
         return send_late(call);
     }
     send_async(call, space);
 }
 
-// Makes the missing streams, and moves those of new primaries. Returns the streams' name; votes that
-// cannot be added get an error.
+// Makes the missing streams, and moves those of new primaries, of votes that were tried before.
+// Returns the streams' name; votes that cannot be added get an error.
 std::string StreamAdds::prepare(Call& call) {
     auto space = waiting_->space(call.deadline);
     if (!space) {
         call.fail(not_applied(std::move(space).error()));
         return {};
     }
-    call.unborn.merge(call.unsettled(*space, waiting_->stream, waiting_->settled_terms()));
     for (const std::size_t shard : std::exchange(call.unborn, {})) {
         const auto opened = waiting_->open(*space, shard, call.sent, call.deadline);
         if (opened) continue;
