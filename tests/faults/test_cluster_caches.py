@@ -13,6 +13,7 @@ from pathlib import Path
 import hotcount
 import hotcount.aio
 import pytest
+from redis.crc import key_slot
 
 from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
@@ -265,18 +266,84 @@ def test_votes_that_a_failover_lost_in_the_cache_are_counted_again(
     assert is_right(cached, acknowledged)
 
 
-def test_votes_for_other_nodes_do_not_wait_for_one_that_is_away(
+def test_votes_that_a_primary_lost_before_it_came_back_are_counted_again(
     cluster: RedisCluster, cached: hotcount.Votes
 ) -> None:
+    # Between two rounds of the worker: its owners are the same as in the round before.
+    acknowledged: set[tuple[int, int]] = set()
+
+    def cast(users: range) -> None:
+        votes = [(item, user) for item in ITEMS for user in users]
+        cached.cast_many(*zip(*votes, strict=True))
+        acknowledged.update(votes)
+
+    worker = cached.sync_worker()
+    cast(range(3))
+    worker.run_once()
+    cluster.wait_replicas()
+    cluster.hold_replicas(0)
+    cast(range(3, 6))
+    worker.run_once()
+    cluster.nodes[3].run("CLUSTER", "FAILOVER", "TAKEOVER")
+    wait_for_heir(cluster)
+    cluster.let_replicas_follow()
+    eventually(lambda: cluster.nodes[0].client.info("replication")["role"] == "slave")
+    cast(range(6, 7))
+    cluster.wait_replicas()
+    cluster.fail_over(0)
+    cast(range(7, 16))
+    worker.run_once()
+    assert worker.run_once().recounted >= len(ITEMS) // 8
+    worker.run_once()
+    assert is_right(cached, acknowledged)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5])
+def test_votes_for_other_nodes_do_not_wait_for_one_that_is_away(
+    cluster: RedisCluster, cached: hotcount.Votes, timeout: float | None
+) -> None:
+    users = range(2, 12)
     cached.cast_many(ITEMS, [1] * len(ITEMS))
     cluster.pause(0)
     began = time.monotonic()
-    for user in range(2, 12):
-        cached.cast_many(ITEMS, [user] * len(ITEMS))
-    # One wait of a second, and then not another before a second has passed.
+    slow = 0
+    for user in users:
+        sent = time.monotonic()
+        cached.cast_many(ITEMS, [user] * len(ITEMS), timeout=timeout)
+        slow += time.monotonic() - sent > 0.25
+    # One wait, of a second at most, and then not another before a second has passed.
     assert time.monotonic() - began < 1.5 + BUSY
+    assert slow <= 4
     wait_for_heir(cluster)
     cluster.resume(0)
+    cluster.wait_ok()
+    acknowledged = {(item, user) for item in ITEMS for user in (1, *users)}
+    with beside(cached.sync_worker().run):
+        eventually(lambda: is_right(cached, acknowledged), 30)
+
+
+def test_votes_wait_once_for_a_slot_that_moves_and_its_node_counts_on(
+    cluster: RedisCluster, cached: hotcount.Votes
+) -> None:
+    # A script finds the hash of a shard on one node and the name on the other.
+    cached.cast_many(ITEMS, [1] * len(ITEMS))
+    name = next(
+        name
+        for item in ITEMS
+        for name in cluster.nodes[0].client.keys(f"votes@*:{shard_of(item, 128)}}}")
+    )
+    slot = key_slot(name)
+    shard = int(name.rpartition(b":")[2][:-1])
+    moving = [item for item in ITEMS if shard_of(item, 128) == shard]
+    others = [item for item in ITEMS if item not in moving]
+    cluster.begin_moving(0, 1, slot)
+    cluster.move_keys(0, 1, [name])
+    began = time.monotonic()
+    for user in range(2, 12):
+        cached.cast_many(ITEMS, [user] * len(ITEMS))
+    assert time.monotonic() - began < 1.5 + BUSY
+    assert [int(count) for count in cached.count_many(others)] == [11] * len(others)
+    cluster.finish_moving(0, 1, slot)
     cluster.wait_ok()
     acknowledged = {(item, user) for item in ITEMS for user in range(1, 12)}
     with beside(cached.sync_worker().run):

@@ -124,10 +124,10 @@ class CountCache {
         (void)item;
         return 0;
     }
-    /// By shard, the number of the server that has it at present, or kNobody. Empty if no shard ever
-    /// changes servers. A server that takes over a failed one's shards may lack their last writes.
-    static constexpr std::uint16_t kNobody = 0xffff;
-    virtual std::vector<std::uint16_t> owners(std::string_view space) const {
+    /// By shard, a number that changes when another server takes it over, also if the former one has
+    /// it back since: the new server may lack the last writes. 0: no server is known. Empty if no shard
+    /// ever changes servers.
+    virtual std::vector<std::uint32_t> terms(std::string_view space) const {
         (void)space;
         return {};
     }

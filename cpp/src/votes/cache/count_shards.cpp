@@ -16,6 +16,8 @@ constexpr std::size_t kClusterShards = 128;
 // How long committed votes wait for a node of a cluster, and then go without that node: a worker recounts
 // their items. Votes for items of other nodes are written in the same batches.
 constexpr Duration kNodePatience = std::chrono::seconds{1};
+// A call that had less time than this tells nothing about the node.
+constexpr Duration kLeastPatience = std::chrono::milliseconds{100};
 constexpr Duration kNodePause = std::chrono::seconds{1};
 
 }  // namespace
@@ -62,14 +64,16 @@ std::optional<std::string> CountShards::item_of(std::string_view space,
     return item;
 }
 
-std::vector<std::uint16_t> CountShards::owners(std::string_view space) const {
-    static_assert(CountCache::kNobody == ClusterNodes::kNobody);
-    std::vector<std::uint16_t> owners;
-    if (nodes_ == nullptr) return owners;
+std::vector<std::uint32_t> CountShards::terms(std::string_view space) const {
+    std::vector<std::uint32_t> terms;
+    if (nodes_ == nullptr) return terms;
+    terms.reserve(kClusterShards);
     for (std::size_t shard = 0; shard < kClusterShards; ++shard) {
-        owners.push_back(nodes_->owner(redis::slot_of(name_key(space, shard))));
+        const std::uint16_t slot = redis::slot_of(name_key(space, shard));
+        const bool known = nodes_->owner(slot) != ClusterNodes::kNobody;
+        terms.push_back(known ? nodes_->term(slot) : 0);
     }
-    return owners;
+    return terms;
 }
 
 // -- calls ----------------------------------------------------------------------------------------
@@ -125,22 +129,31 @@ void CountShards::send_briefly(const redis::Script& script, std::vector<Part>& p
     {
         const std::lock_guard lock(nodes_away.mutex);
         for (std::size_t i = 0; i < parts.size(); ++i) {
-            const auto away = nodes_away.until.find(owners[i]);
-            if (away != nodes_away.until.end() && now < away->second) {
-                parts[i].replies = make_error(ErrorCode::unavailable,
-                                              nodes_->address(owners[i]) + " does not answer");
+            if (nodes_away.has(owners[i], parts[i].shard, now)) {
+                parts[i].replies =
+                    make_error(ErrorCode::unavailable,
+                               nodes_->address(owners[i]) + " has not answered for this slot");
                 continue;
             }
             asked.push_back(std::move(parts[i]));
             places.push_back(i);
         }
     }
-    send_all(script, asked, Deadline::at(std::min(deadline.time(), patience)));
+    const SteadyTime until = std::min(deadline.time(), patience);
+    send_all(script, asked, Deadline::at(until));
     const SteadyTime then = system_clock()->steady_now();
+    // A call that is sent again and again ends at the pause that would outlast its time.
+    const bool waited = until - now >= kLeastPatience && then - now >= (until - now) / 2;
     const std::lock_guard lock(nodes_away.mutex);
     for (std::size_t k = 0; k < asked.size(); ++k) {
-        const bool late = !asked[k].replies && patience <= then;
-        if (late) nodes_away.until[owners[places[k]]] = then + kNodePause;
+        if (!asked[k].replies && waited) {
+            // The node serves its other slots.
+            if (asked[k].replies.error().server_code == "TRYAGAIN") {
+                nodes_away.shards[asked[k].shard] = then + kNodePause;
+            } else {
+                nodes_away.nodes[owners[places[k]]] = then + kNodePause;
+            }
+        }
         parts[places[k]] = std::move(asked[k]);
     }
 }

@@ -45,8 +45,8 @@ class CountShards {
     /// The item of a hash with this key, which begins with common_prefix(); nullopt if no item has this
     /// key.
     std::optional<std::string> item_of(std::string_view space, const std::string& key) const;
-    /// As CountCache::owners().
-    std::vector<std::uint16_t> owners(std::string_view space) const;
+    /// As CountCache::terms().
+    std::vector<std::uint32_t> terms(std::string_view space) const;
 
     // -- calls
     /// A call of a script for elements of one shard, by their indices.
@@ -63,7 +63,8 @@ class CountShards {
     };
     enum class Waits : std::uint8_t {
         until_deadline,
-        /// In a cluster a second at most for a node, and then a second without that node.
+        /// In a cluster a second at most for a node, or for a slot that moves, and then a second
+        /// without it.
         briefly,
     };
     /// Runs a script over all elements, with at most 256 keys in a call. `write` fills a part, `read`
@@ -112,7 +113,15 @@ class CountShards {
 
     struct Away {
         std::mutex mutex;
-        std::map<std::uint16_t, SteadyTime> until{};  // By node.
+        std::map<std::uint16_t, SteadyTime> nodes{};  // Until then.
+        std::map<std::size_t, SteadyTime> shards{};   // Whose slots move.
+
+        bool has(std::uint16_t node, std::size_t shard, SteadyTime now) const {
+            const auto away = nodes.find(node);
+            const auto moving = shards.find(shard);
+            return (away != nodes.end() && now < away->second) ||
+                   (moving != shards.end() && now < moving->second);
+        }
     };
 
     const std::shared_ptr<redis::Client> client_;

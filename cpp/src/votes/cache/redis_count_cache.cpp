@@ -219,8 +219,8 @@ class RedisCountCache final : public CountCache {
     }
 
     std::size_t shard_of(std::string_view item) const override { return shards_.shard_of(item); }
-    std::vector<std::uint16_t> owners(std::string_view space) const override {
-        return shards_.owners(space);
+    std::vector<std::uint32_t> terms(std::string_view space) const override {
+        return shards_.terms(space);
     }
 
     Duration default_timeout() const override { return client().options().timeout; }

@@ -62,18 +62,18 @@ class Worker final : public SyncWorker {
         HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
         if (space != space_) {
             seen_.clear();
-            owners_.clear();
+            terms_.clear();
             taken_over_.clear();
             space_ = space;
         }
         ++round_number_;
-        note_owners();
+        note_terms();
         SyncRound round{};
         HOTCOUNT_TRY(cached_->hand_over(deadline));
         HOTCOUNT_TRY(recount(deadline, round));
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
-        note_owners();
+        note_terms();
         HOTCOUNT_TRY(recount_taken_over(deadline, round));
         std::lock_guard lock(mutex_);
         if (refused_) return *std::exchange(refused_, std::nullopt);
@@ -412,13 +412,13 @@ class Worker final : public SyncWorker {
     }
 
     // Remembers the shards that another server has taken over since the last look.
-    void note_owners() {
-        const auto now = cached_->cache().owners(space_);
-        owners_.resize(now.size(), CountCache::kNobody);
+    void note_terms() {
+        const auto now = cached_->cache().terms(space_);
+        terms_.resize(now.size(), 0);
         for (std::size_t shard = 0; shard < now.size(); ++shard) {
-            if (now[shard] == CountCache::kNobody) continue;
-            const std::uint16_t before = std::exchange(owners_[shard], now[shard]);
-            if (before != CountCache::kNobody && before != now[shard]) taken_over_.insert(shard);
+            if (now[shard] == 0) continue;
+            const std::uint32_t before = std::exchange(terms_[shard], now[shard]);
+            if (before != 0 && before != now[shard]) taken_over_.insert(shard);
         }
     }
 
@@ -462,9 +462,9 @@ class Worker final : public SyncWorker {
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
     std::uint64_t round_number_{0};
-    std::vector<std::uint16_t> owners_;  // By shard.
-    std::set<std::size_t> taken_over_;   // Shards whose items are yet to be recounted.
-    mutable std::mutex mutex_;           // Guards all members below.
+    std::vector<std::uint32_t> terms_;  // By shard.
+    std::set<std::size_t> taken_over_;  // Shards whose items are yet to be recounted.
+    mutable std::mutex mutex_;          // Guards all members below.
     std::unordered_map<std::string, Seen, KeyedHash> seen_;
     Stats stats_{};
     std::optional<Error> refused_{};  // The first refusal of this round.
