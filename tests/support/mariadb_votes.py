@@ -90,6 +90,15 @@ class MariaDbSide:
             yield session
             session.rollback()
 
+    def lock_waits(self) -> int:
+        """How many transactions of this database wait for a lock."""
+        ((number,),) = self.run(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+            " AND trx_mysql_thread_id IN"
+            f" (SELECT id FROM information_schema.processlist WHERE db = '{self.database}')"
+        )
+        return int(number)
+
 
 def counts(votes: hotcount.Votes) -> list[int]:
     return list(map(int, votes.count_many(ITEMS, consistency="exact")))

@@ -206,15 +206,10 @@ def test_a_refusal_waits_for_the_process_that_takes_the_counts_over(maria: Maria
     balances = maria.run("SELECT item, slot, n, ver FROM vote_cell")
     maria.run("DELETE FROM vote_meta WHERE name <> 'schema'", "DELETE FROM vote_cell")
     maria.run("DROP TABLE vote_anonymous")
-    waits = (
-        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        " AND trx_mysql_thread_id IN"
-        f" (SELECT id FROM information_schema.processlist WHERE db = '{maria.database}')"
-    )
     with maria.votes("naive") as votes:
         with maria.held("SELECT * FROM vote_meta FOR UPDATE") as session:
             creation = in_background(votes.create_tables)
-            eventually(lambda: maria.run(waits)[0][0] == 1)
+            eventually(lambda: maria.lock_waits() == 1)
             with session.cursor() as cursor:
                 cursor.executemany("INSERT INTO vote_meta (name, value) VALUES (%s, %s)", marks)
                 cursor.executemany(

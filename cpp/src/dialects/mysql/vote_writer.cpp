@@ -26,7 +26,6 @@
 #include <bit>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
-#include <set>
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
@@ -356,22 +355,15 @@ class MysqlVoteWriter final : public VoteWriter {
     }
 
     // Of the items that the look has skipped, the existing ones are locked by another transaction:
-    // their votes are written later. So are those of other spellings that may be such an item: it
-    // may have come free between the looks at two spellings.
+    // their votes are written later.
     Result<void> put_aside_held(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                                 std::vector<sql::Id>& missing) {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> held,
                             mysql_find(connection, exist_, missing, at_once));
         missing = without(missing, held);
-        std::set<std::uint64_t> keys;
-        for (const QueuedVote* vote : votes) {
-            if (std::binary_search(held.begin(), held.end(), vote->ballot.item)) {
-                keys.insert(keys_of(vote->ballot).shared);
-            }
-        }
         std::erase_if(votes, [&](QueuedVote* vote) {
-            if (!keys.contains(keys_of(vote->ballot).shared)) return false;
+            if (!std::binary_search(held.begin(), held.end(), vote->ballot.item)) return false;
             vote->fate = sql::QueuedWrite::Fate::shared_held;
             return true;
         });

@@ -6,7 +6,6 @@
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <limits>
-#include <string_view>
 #include <tuple>
 
 #include "vote_dialect.hpp"
@@ -92,61 +91,10 @@ Result<std::vector<Found>> find_applied_votes(
     return found;
 }
 
-namespace {
-
-// The letters from U+00C0 and from U+0386 on without case and accents.
-constexpr char32_t kFirstLatin = 0xc0;
-constexpr std::u16string_view kLatin =
-    u"aaaaaaæceeeeiiiiðnooooo×ouuuuyþsaaaaaaæceeeeiiiiðnooooo÷"
-    u"ouuuuyþyaaaaaaccccccccddddeeeeeeeeeegggggggghhħħiiiiiiii"
-    u"iiiijjkkĸllllllllllnnnnnnʼŋŋooooooœœrrrrrrssssssssttttŧŧ"
-    u"uuuuuuuuuuuuwwyyyzzzzzzs";
-constexpr char32_t kFirstGreek = 0x386;
-constexpr std::u16string_view kGreekAndCyrillic =
-    u"α·εηι΋ο΍υωιαβγδεζηθικλμνξοπρ΢στυφχψω"
-    u"ιυαεηιυαβγδεζηθικλμνξοπρσστυφχψωιυου"
-    u"ωϗβθΥΥΥφπϗϙϙϛϛϝϝϟϟϡϡϣϣϥϥϧϧϩϩϫϫϭϭϯϯκρ"
-    u"ςϳθε϶ϸϸςϻϻϼͻͼͽееђгєѕііјљњћкиуџабвгде"
-    u"жзииклмнопрстуфхцчшщъыьэюяабвгдежзии"
-    u"клмнопрстуфхцчшщъыьэюяееђгєѕііјљњћки"
-    u"уџ";
-
-// A text that texts of one id share under the usual collations: without case, accents and spaces at
-// the end. Other texts may share it too. Every changed character has one or two bytes.
-std::string without_spelling(std::string_view text) {
-    while (text.ends_with(' ')) text.remove_suffix(1);
-    std::string plain;
-    plain.reserve(text.size());
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        char32_t letter = byte;
-        if (byte >= 'A' && byte <= 'Z') {
-            letter = byte | 0x20U;
-        } else if (byte >= 0xc0 && byte < 0xe0 && i + 1 < text.size()) {
-            letter = (byte & 0x1fU) << 6U | (static_cast<unsigned char>(text[++i]) & 0x3fU);
-            if (letter >= 0x300 && letter < 0x370) continue;  // An accent of its own.
-            if (letter >= kFirstLatin && letter - kFirstLatin < kLatin.size()) {
-                letter = kLatin[letter - kFirstLatin];
-            } else if (letter >= kFirstGreek && letter - kFirstGreek < kGreekAndCyrillic.size()) {
-                letter = kGreekAndCyrillic[letter - kFirstGreek];
-            }
-        }
-        // The German sharp s is "s" or "ss".
-        if (letter == 's' && plain.ends_with('s')) continue;
-        if (letter > 0xff) plain.push_back(static_cast<char>(letter >> 8U));
-        plain.push_back(static_cast<char>(letter & 0xffU));
-    }
-    return plain;
-}
-
-}  // namespace
-
 sql::RowKeys keys_of(const Ballot& ballot) {
-    // Users choose ids. The tables' collation may take two spellings for one id: they have one key,
-    // so that of two votes of one user for one held item the later one stands.
+    // Users choose ids.
     const auto hash = [](const sql::Id& id, char kind) {
-        const auto* const text = std::get_if<std::string>(&id);
-        return keyed_hash(kind + (text != nullptr ? without_spelling(*text) : sql::to_string(id)));
+        return keyed_hash(kind + sql::to_string(id));
     };
     const std::uint64_t item = hash(ballot.item, 'i');
     constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
