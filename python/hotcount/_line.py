@@ -143,7 +143,6 @@ class Lines:
     """The queues of an object in this process, by (loop, key, rate); see name_of()."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
         self.lock = threading.Lock()
         self.by_name: dict[Hashable, Line] = {}
         # Queues without waiters that keep the hit of a cancelled waiter for the next one, or that
@@ -153,10 +152,8 @@ class Lines:
     @staticmethod
     def of(owner: Any) -> Lines:
         """The lines of this object; a forked child begins with none."""
-        lines = _of_objects.get(owner)
-        if lines is None or lines.process != os.getpid():
-            lines = _of_objects[owner] = Lines()
-        return lines
+        # setdefault(): two threads may make their first call at once.
+        return _of_objects.get(owner) or _of_objects.setdefault(owner, Lines())
 
     def join(self, name: Hashable, waiter: Any, decision: Decision | None) -> tuple[Line, bool]:
         """The line, and whether the waiter is its head. decision: of the waiter's own first hit."""
@@ -204,6 +201,7 @@ def _not_sent(failure: HotcountError) -> HotcountError:
 
 # No attribute of the objects: one whose __init__ never ran would lack it.
 _of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_of_objects.clear)
 
 
 class SleepingThread:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -336,6 +338,26 @@ async def test_waiters_that_come_again_after_a_failure_are_a_queue(limit_store: 
     assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], Exception)
     assert await gathered(limiter, 20) == [""] * 20
     assert len(Lines.of(limiter).by_name) == 0
+
+
+def test_threads_that_make_their_first_call_at_once_share_a_queue() -> None:
+    class Owner:
+        pass
+
+    def first_call(owner: Owner, start: threading.Barrier) -> Lines:
+        start.wait()
+        return Lines.of(owner)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(3000):
+                call = functools.partial(first_call, Owner(), threading.Barrier(4))
+                made = [threads.submit(call) for _ in range(4)]
+                assert len({id(one.result()) for one in made}) == 1
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:

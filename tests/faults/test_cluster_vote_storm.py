@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import hotcount
 import hotcount.aio
@@ -44,9 +45,11 @@ VOTERS = 32
 BURST = 10
 # How many streams of waiting votes there are.
 STREAMS = 16
-TABLES = {
-    "cached": {"item_table": "post", "vote_table": "post_vote"},
-    "write_behind": {"item_table": "film", "vote_table": "film_vote"},
+Strategy = Literal["cached", "write_behind"]
+# The item and the vote table of each.
+TABLES: dict[Strategy, tuple[str, str]] = {
+    "cached": ("post", "post_vote"),
+    "write_behind": ("film", "film_vote"),
 }
 NOT_APPLIED = (hotcount.UnavailableError, hotcount.DeadlineError)
 Vote = tuple[int, int]
@@ -65,7 +68,7 @@ class Told:
 class Load:
     """Voters of both strategies in an event loop of their own thread; each user votes once."""
 
-    def __init__(self, votes: dict[str, hotcount.aio.Votes]) -> None:
+    def __init__(self, votes: dict[Strategy, hotcount.aio.Votes]) -> None:
         self.told = {strategy: Told() for strategy in votes}
         self._votes = votes
         self._users = itertools.count(1)
@@ -89,7 +92,7 @@ class Load:
             )
         )
 
-    async def _vote(self, strategy: str, seed: int) -> None:
+    async def _vote(self, strategy: Strategy, seed: int) -> None:
         draw = random.Random(seed)
         due = time.monotonic()
         while not self._stop:
@@ -99,7 +102,7 @@ class Load:
             due = max(due + BURST * VOTERS / VOTES_A_SECOND, time.monotonic() - 0.1)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    async def _cast(self, strategy: str, item: int) -> None:
+    async def _cast(self, strategy: Strategy, item: int) -> None:
         told = self.told[strategy]
         vote = item, next(self._users)
         try:
@@ -114,10 +117,9 @@ class Load:
             told.acknowledged[vote] = time.monotonic()
 
 
-def rows(url: str, strategy: str) -> set[Vote]:
+def rows(url: str, strategy: Strategy) -> set[Vote]:
     with psycopg.connect(url) as connection:
-        table = TABLES[strategy]["vote_table"]
-        return set(connection.execute(f"SELECT item_id, user_id FROM {table}"))
+        return set(connection.execute(f"SELECT item_id, user_id FROM {TABLES[strategy][1]}"))
 
 
 @pytest.fixture
@@ -140,8 +142,8 @@ def test_a_storm_loses_no_vote_of_cached_and_its_counts_are_right_afterwards(
         hotcount.Redis(cluster.url, timeout=15) as store,
     ):
         votes = {
-            strategy: hotcount.Votes(database, store, strategy, **names)  # type: ignore[arg-type]
-            for strategy, names in TABLES.items()
+            strategy: hotcount.Votes(database, store, strategy, item_table=items, vote_table=table)
+            for strategy, (items, table) in TABLES.items()
         }
         for each in votes.values():
             each.create_tables()
@@ -157,8 +159,10 @@ def test_a_storm_loses_no_vote_of_cached_and_its_counts_are_right_afterwards(
         slots = [key_slot(f"waiting:{{{name}:{shard}}}".encode()) for shard in range(STREAMS)]
         storm = Storm(cluster, slots, migrates="valkey" in request.node.name)
         loads = {
-            strategy: hotcount.aio.Votes(database, store, strategy, **names)  # type: ignore[arg-type]
-            for strategy, names in TABLES.items()
+            strategy: hotcount.aio.Votes(
+                database, store, strategy, item_table=items, vote_table=table
+            )
+            for strategy, (items, table) in TABLES.items()
         }
         began = time.monotonic()
         workers = [each.sync_worker() for each in votes.values()]

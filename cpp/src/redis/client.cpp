@@ -323,8 +323,8 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     }
     if (options.cluster && opens_hash_tag(options.prefix)) {
         return bad_option("prefix",
-                          "begins a hash tag that keys would end, and their companions be "
-                          "in other slots: close the brace, as in {app}:, or leave it out");
+                          "has a brace and no whole hash tag, which would spread the keys of "
+                          "one object over slots: write {app}:, or leave the brace out");
     }
     if (options.service.empty() && options.sentinel_credentials != Login{}) {
         return bad_option("sentinel_credentials", "is for redis+sentinel:// URLs");

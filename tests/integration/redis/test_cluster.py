@@ -232,7 +232,7 @@ def test_a_database_other_than_0_is_refused() -> None:
 
 @pytest.mark.parametrize("prefix", ["a{b:", "a{}b:", "{"])
 def test_a_prefix_that_leaves_companions_in_other_slots_is_refused(prefix: str) -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"prefix begins a hash tag.*\{app\}:"):
+    with pytest.raises(hotcount.ConfigError, match=r"prefix has a brace.*\{app\}:"):
         hotcount.Redis("redis+cluster://127.0.0.1:7000", prefix=prefix)
     hotcount.Redis("redis+cluster://127.0.0.1:7000", prefix="{a}b}{").close()
     hotcount.Redis("redis://127.0.0.1:7000", prefix=prefix).close()
