@@ -2,7 +2,7 @@
 #
 #   cmake -DNM=nm -DEXTENSION=_core.so -DOUTPUT=no_python.c -P NoPython.cmake
 #
-# All are the same object, which is no code: a call of one is a SIGSEGV.
+# All names refer to one data object, so a call of any of them ends in SIGSEGV.
 execute_process(COMMAND "${NM}" -D --undefined-only "${EXTENSION}" OUTPUT_VARIABLE symbols
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "_*Py[A-Za-z0-9_]+" names "${symbols}")

@@ -45,9 +45,9 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     /// Asks for a newer map.
     void want();
-    /// Asks for a newer map, and asks this node last. The node has answered late: one map is enough.
+    /// Asks for one newer map, this node last: it has answered, but late.
     void doubts(std::uint16_t node);
-    /// Asks for maps, and asks this node last, until it is heard or owns nothing.
+    /// Asks for maps until this node, which is asked last, answers or owns no slot.
     void lost(std::uint16_t node);
     /// The error of the last request for a map, if it began after this time and failed.
     std::optional<Error> failure_since(SteadyTime time);

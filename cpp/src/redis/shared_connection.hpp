@@ -82,7 +82,7 @@ class LaneOwner {
     virtual void left(std::uint16_t node, const OperationPtr& operation) = 0;
     /// Calls of the lane have ended or left.
     virtual void answered(std::uint16_t node) = 0;
-    /// The lane holds answers. May be called with the lane's lock.
+    /// The lane holds answers until a map confirms its node. May be called with the lane's lock.
     virtual void doubts(std::uint16_t node) = 0;
     /// The lane has no connection.
     virtual void lost(std::uint16_t node) = 0;

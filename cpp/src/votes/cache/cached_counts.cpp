@@ -197,8 +197,8 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
             if (const auto& state = fences[i]) {
                 fills.push_back({hash.item, hash.token, state->gen, state->epoch, state->stored});
             } else {
-                // Or of tables that were taken over by another strategy: their hashes are not read
-                // now.
+                // The item is gone, or another strategy has taken the tables over and does not
+                // read these hashes.
                 gone.push_back({hash.item, std::numeric_limits<std::int64_t>::max()});
             }
         }

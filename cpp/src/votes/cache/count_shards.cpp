@@ -10,13 +10,13 @@ using redis::ClusterNodes;
 using redis::Reply;
 using redis::ReplyArray;
 
-// A hash that is born in a slot that moves waits until all keys of the slot have moved: the more shards,
-// the shorter. With a few shards for each node, nodes would have unequal shares of the load.
+// A write that creates a hash in a moving slot waits until all keys of the slot have moved: more shards
+// shorten that wait. With a few shards for each node, nodes would have unequal shares of the load.
 constexpr std::size_t kClusterShards = 128;
-// How long committed votes wait for a node of a cluster, and then go without that node: a worker recounts
-// their items. Votes for items of other nodes are written in the same batches.
+// Votes that SQL has committed wait this long for a node of a cluster. Then the cache is not told of
+// them, and a worker recounts their items. The same batch may have votes for items of other nodes.
 constexpr Duration kNodePatience = std::chrono::seconds{1};
-// A call that had less time than this tells nothing about the node.
+// A timeout below this says nothing about the node.
 constexpr Duration kLeastPatience = std::chrono::milliseconds{100};
 constexpr Duration kNodePause = std::chrono::seconds{1};
 
@@ -142,12 +142,12 @@ void CountShards::send_briefly(const redis::Script& script, std::vector<Part>& p
     const SteadyTime until = std::min(deadline.time(), patience);
     send_all(script, asked, Deadline::at(until));
     const SteadyTime then = system_clock()->steady_now();
-    // A call that is sent again and again ends at the pause that would outlast its time.
+    // A repeated call ends before a pause that would outlast its deadline: half of its time is enough.
     const bool waited = until - now >= kLeastPatience && then - now >= (until - now) / 2;
     const std::lock_guard lock(nodes_away.mutex);
     for (std::size_t k = 0; k < asked.size(); ++k) {
         if (!asked[k].replies && waited) {
-            // The node serves its other slots.
+            // The slot moves; the node serves its other slots.
             if (asked[k].replies.error().server_code == "TRYAGAIN") {
                 nodes_away.shards[asked[k].shard] = then + kNodePause;
             } else {

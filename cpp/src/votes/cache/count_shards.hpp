@@ -97,7 +97,7 @@ class CountShards {
     Error strange_reply() const;
 
   private:
-    // They take about a millisecond of a server's time.
+    // A script over so many keys takes about a millisecond of the server.
     static constexpr std::size_t kMaxKeys = 256;
 
     static std::string_view text_of(const std::string& item) { return item; }
