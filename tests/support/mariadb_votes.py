@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -92,6 +93,8 @@ class MariaDbSide:
 
     def lock_waits(self) -> int:
         """How many transactions of this database wait for a lock."""
+        # innodb_trx shows a copy, which InnoDB renews only when nobody has read it for 0.1 s.
+        time.sleep(0.11)
         ((number,),) = self.run(
             "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
             " AND trx_mysql_thread_id IN"

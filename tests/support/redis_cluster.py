@@ -316,12 +316,21 @@ class RedisCluster:
 
     def cancel_migrating(self, source: int) -> bool:
         """Valkey 9: ends those of the node that have not moved their slots; whether there were
-        any."""
+        any. Returns when their targets would take the slots again."""
         with contextlib.suppress(redis.ResponseError):  # No migrations ongoing.
             self.nodes[source].run("CLUSTER", "CANCELSLOTMIGRATIONS")
             fired("migration cancelled")
+            eventually(lambda: not any(map(self._is_importing, self.nodes)))
             return True
         return False
+
+    @staticmethod
+    def _is_importing(node: ClusterNode) -> bool:
+        ended = {"success", "failed", "cancelled"}
+        jobs = node.client.execute_command("CLUSTER", "GETSLOTMIGRATIONS")
+        return any(
+            job[b"operation"] == b"IMPORT" and job[b"state"].decode() not in ended for job in jobs
+        )
 
     def mend_slots(self) -> None:
         """As an operator does after a reshard that was interrupted."""
