@@ -85,7 +85,9 @@ def test_runs_and_comparisons_are_one_file(
     assert "<script>" in head
     document = json.loads((open_run / "run.json").read_text())
     p99 = document["result"]["response_us"]["p99"] / 1000
-    assert f"99 of 100 calls were answered within {number(p99)} ms" in body
+    # A disk that stands still for seconds leaves more than one call of a hundred unanswered.
+    said = f"99 of 100 calls were answered within {number(p99)} ms", "More than 1 of 100 calls"
+    assert any(sentence in body for sentence in said)
     assert "The audit found every promise kept: nothing acknowledged was lost or doubled." in body
     assert body.count('role="img"') == 2 + 2, "latency and time of the run; rates and latency"
     assert "batched was the fastest with" in body
