@@ -147,14 +147,14 @@ def test_what_lies_in_the_sockets_of_a_replaced_primary_is_no_acknowledgement() 
     with (
         SentinelTrio(folder, down_after=300).started() as trio,
         hotcount.Redis(trio.url, timeout=PATIENT, silence_limit=60) as redis,
-        Adders(redis, audit) as adders,
     ):
-        trio.servers[0].send_signal(signal.SIGSTOP)
-        eventually(lambda: trio.role(1) == "master", 20)
-        trio.servers[0].send_signal(signal.SIGCONT)
-        adders.await_more()
-        # It has run what it was sent.
-        assert trio.role(0) == "master"
+        with Adders(redis, audit) as adders:
+            trio.servers[0].send_signal(signal.SIGSTOP)
+            eventually(lambda: trio.role(1) == "master", 20)
+            trio.servers[0].send_signal(signal.SIGCONT)
+            adders.await_more()
+            # It has run what it was sent.
+            assert trio.role(0) == "master"
         audit.check(trio, 1)
         assert audit.unknown > 0
 
