@@ -126,14 +126,17 @@ Result<void> find_functions(void* library, const std::string& file) {
 #undef HOTCOUNT_FIND
     find(found.sqlite3_db_config, "sqlite3_db_config");
     find(found.sqlite3_libversion, "sqlite3_libversion");
+    decltype(&::sqlite3_libversion_number) version = nullptr;
+    find(version, "sqlite3_libversion_number");
     if (found.sqlite3_libversion == nullptr) {
         return cannot("but that is built into " + file +
                       ", which hides it from other code; use a Python whose sqlite3 is linked with "
                       "libsqlite3, as the packages of Linux distributions have it");
     }
-    if (missing != nullptr) {
+    // RETURNING came with 3.35, and not with a function.
+    if (missing != nullptr || version() < 3'035'000) {
         return cannot("in version 3.35 or newer; " + file + " has " + found.sqlite3_libversion() +
-                      ", which lacks " + missing);
+                      (missing == nullptr ? "" : std::string{", which lacks "} + missing));
     }
     // The library stays open: the functions are called until the process ends.
     of_python = found;
