@@ -157,3 +157,10 @@ def test_versions_agree() -> None:
     # The newest entry: work that is not released yet stands under the next version.
     assert written("CHANGELOG.md", r"^## \[?v?(\d+\.\d+\.\d+)") == expected
     assert version("hotcount") == expected
+
+
+def test_an_image_may_copy_every_file_of_the_repository() -> None:
+    text = (ROOT / ".dockerignore").read_text()
+    left_out = {line for line in text.splitlines() if line and not line.startswith("#")}
+    assert [name for name in left_out if not re.fullmatch(r"[.\w]+", name)] == []  # No pattern.
+    assert left_out & {path.relative_to(ROOT).parts[0] for path in tracked()} == set()
