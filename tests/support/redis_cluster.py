@@ -196,15 +196,23 @@ class RedisCluster:
         return len({tuple(self.owners(node)) for node in self.alive()}) == 1
 
     def wait_replicas(self, seconds: float = 60) -> None:
-        """Until every primary's replicas have acknowledged all that it has written: no election
-        succeeds before they follow, and a primary sends them nothing before their first ACK."""
+        """Until every primary's replicas have acknowledged all that it had written when this began:
+        no election succeeds before they follow, and a primary sends them nothing before their first
+        ACK.
+
+        Not until the offsets are equal: a primary pings once a second and is acknowledged once a
+        second, so that they are equal for a part of each second, and the parts of several primaries
+        may never meet.
+        """
+        written: dict[int, int] = {}
 
         def follows(node: ClusterNode) -> bool:
             info = node.client.info("replication")
             if info["role"] != "master":
                 return bool(info["master_link_status"] == "up")
-            behind = [info[f"slave{n}"]["offset"] for n in range(info["connected_slaves"])]
-            return all(0 < offset == info["master_repl_offset"] for offset in behind)
+            wanted = max(1, written.setdefault(node.port, info["master_repl_offset"]))
+            there = [info[f"slave{n}"]["offset"] for n in range(info["connected_slaves"])]
+            return all(offset >= wanted for offset in there)
 
         eventually(lambda: all(follows(node) for node in self.alive()), seconds)
 
