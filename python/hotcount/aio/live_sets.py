@@ -9,7 +9,6 @@ from typing import Any, Union
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
-from hotcount._rebuild_rows import Part, pair_of, parts_of, patience_of
 from hotcount._types import Key, Keys, OnErrors, Seconds
 from hotcount.batches import Upserts
 from hotcount.errors import HotcountError
@@ -17,11 +16,15 @@ from hotcount.live_sets import (
     MOST_AT_ONCE,
     LiveSetsBase,
     Members,
+    Part,
     RebuildBase,
     RebuildMembers,
     RebuildReport,
     ScoredMembers,
     UpsertItem,
+    pair_of,
+    parts_of,
+    patience_of,
 )
 from hotcount.results import SweepReport, Upsert
 
