@@ -16,7 +16,7 @@ def _rounded(value: float) -> float:
 
 
 def whole(value: float) -> str:
-    """52,703: rates of writes, and counts."""
+    """A rate or a count as a whole number: 52,703."""
     text = f"{abs(_rounded(value)):,.0f}"
     return f"-{text}" if value <= -0.5 else text
 
@@ -38,7 +38,7 @@ def number(value: float) -> str:
 def spread(
     three: tuple[float, float, float] | None, format: Callable[[float], str] = number
 ) -> str:
-    """The median, and behind it the ends of its interval, or least and most."""
+    """The median, then the ends of its interval in parentheses, or minimum and maximum."""
     if three is None:
         return "-"
     least, median, most = three
@@ -48,22 +48,22 @@ def spread(
 
 
 def ratio_of(row: Row) -> str:
-    # As in the terminal: too few rounds for an interval cannot show a difference.
+    # ~ marks a ratio that may be noise. Without an interval there were too few rounds to tell.
     noise = row.ratio is not None and row.difference is False and row.interval
     return f"{spread(row.ratio)}{' ~' if noise else ''}"
 
 
-# The shares of calls that percentiles are of, by their names in JSON.
+# The share of calls at or below each percentile, by the percentile's name in JSON.
 OWN_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 def can_tell(calls: int, share: float) -> bool:
-    """Whether one of so many calls can be above this percentile; else it is only the largest."""
+    """Whether the percentile of so many calls can differ from their maximum."""
     return calls * (1 - share) > 1 - 1e-7
 
 
 def least_values(share: float) -> int:
-    """How many values a percentile needs so that one of them can be above it."""
+    """The number of values from which on a percentile can differ from their maximum."""
     # 1 - 0.9999 is a little less than 0.0001.
     return math.ceil((1 - 1e-7) / (1 - share))
 
@@ -82,14 +82,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def is_known(row: Row, name: str = "p99") -> bool:
-    """Whether a percentile is one: calls that failed stand in it as the time limit."""
+    """Whether a row's percentile is known.
+
+    A failed call is recorded with the time limit, so a percentile at the limit is only a bound.
+    """
     ms = row.p50_ms if name == "p50" else row.p99_ms
     in_time = row.limit_ms is None or ms < row.limit_ms
     return in_time and not row.overloaded and can_tell(row.calls, OWN_SHARES[name])
 
 
 def percentile_of(row: Row, name: str = "p99") -> str:
-    """Of a row that was overloaded none: a queue that grows has only a length."""
+    """The percentile as text; "> LIMIT" if it is only a bound.
+
+    "-" if the row was overloaded: times in a growing queue depend on the duration of the run.
+    """
     if is_known(row, name):
         return number(row.p50_ms if name == "p50" else row.p99_ms)
     if row.overloaded or row.limit_ms is None or not can_tell(row.calls, OWN_SHARES[name]):

@@ -30,11 +30,12 @@ ROOMS: dict[str, set[str]] = {
 }
 TABLES = {"base", "sql", "sql/group_commit", "votes"}
 ROOMS |= {
-    # tables and journal know each other by name only: VoteDialect::journal().
+    # It declares VoteDialect::journal(), and includes no header of the journal.
     "votes/tables": TABLES,
     "votes/journal": TABLES | {"votes/tables"},
     "votes/cache": TABLES | {"votes/tables", "votes/journal", "memory", "redis"},
-    # BulkStatement, and Count, FlushReport and SyncWorker of the public header; WorkerOfProcess.
+    # It uses BulkStatement of tables, WorkerOfProcess of cache, and Count, FlushReport and
+    # SyncWorker of the public header.
     "views": TABLES | {"votes/tables", "votes/cache", "redis"},
     "votes/strategies": TABLES
     | {"votes/tables", "votes/journal", "votes/cache", "counter", "memory", "redis"},
@@ -51,7 +52,7 @@ ROOMS["dialects"] = (
     TABLES | {"votes/tables"} | {room for room in ROOMS if room.startswith("dialects/")}
 )
 
-# The rooms that a header of the core's interface is for, where its own name does not say it.
+# The room of each header in hotcount/.
 PUBLIC_HEADERS = {
     "clock": "base",
     "error": "base",
@@ -71,7 +72,7 @@ PUBLIC_HEADERS = {
     "votes": "votes",
     "write_behind_counter": "views",
 }
-# Files right in hotcount/ that are not named above (the umbrella, build_info): above all rooms.
+# The room of the other headers in hotcount/ (hotcount.hpp, build_info.hpp), above all rooms.
 TOP = "hotcount"
 CORE = set(ROOMS) | {TOP}
 ROOMS[TOP] = CORE

@@ -20,7 +20,7 @@ from tests.support.together import together
 
 UTC = timezone.utc
 HOUR = timedelta(hours=1)
-# Every period is kept of next year.
+# In next year: no period of it has expired, whatever its length.
 AT = datetime(date.today().year + 1, 3, 14, 15, tzinfo=UTC)
 INT64_MAX = 2**63 - 1
 
@@ -59,7 +59,7 @@ def test_a_mapping_is_key_to_amount(hourly: PeriodCounter) -> None:
 
 
 def test_without_at_it_is_the_present(counter_store: Store) -> None:
-    # A month's end may come in between, but not two.
+    # The month may change once during the test.
     counter = PeriodCounter(counter_store, "month", keep=3)
     start = datetime.now(UTC)
     assert counter.add_many(["a", "b", "a"], [1, 2, 3]).tolist() == [1, 2, 4]
@@ -175,7 +175,7 @@ def test_adds_of_a_batch_wait_while_redis_is_away_and_count_once(
             deadline = time.monotonic() + 20
             while counter.retry_stats().waiting > 0 and time.monotonic() < deadline:
                 time.sleep(0.05)
-            # The server kept nothing.
+            # The restarted server is empty: these are the adds that waited.
             assert counter.get_many(["a", "c"], AT).tolist() == [10, 20]
 
 

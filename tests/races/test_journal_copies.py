@@ -37,7 +37,7 @@ def test_a_fold_moves_the_copy(play: Play, redis: hotcount.Redis) -> None:
     play.cast(1, 1)
     play.flush(votes)
     assert cached(votes) == 2
-    # Until the next fold the copy is of the last, and says so; what is exact has the votes since.
+    # The copy has the votes up to the last fold, and its Count is inexact. An exact count has all.
     votes.cast(1, 2, timeout=30)
     count = votes.count(1, timeout=30)
     assert (int(count), count.exact) == (2, False) or count.source == "sql"
@@ -73,7 +73,7 @@ def test_a_late_publish_does_not_overwrite_a_newer_copy(
 def test_folds_elsewhere_are_seen_when_the_copy_has_ended(
     play: Play, redis: hotcount.Redis
 ) -> None:
-    # A process without the cache, or one that died before it published.
+    # The fold of a process that has no cache, or that died before it published.
     votes = play.other(cache=redis, max_age=1)
     assert int(votes.count(1, timeout=30)) == 1
     play.cast(1, 1)
@@ -88,5 +88,5 @@ def test_a_copy_is_never_newer_than_sql(play: Play, redis: hotcount.Redis) -> No
         play.cast(1, user)
         play.flush(votes)
         assert cached(votes) == user + 1
-    # What somebody writes into SQL by hand is of a higher version, or is not taken for newer.
+    # The view, the exact count and the vote rows agree with the last copy.
     assert play.counts(1) == {6}

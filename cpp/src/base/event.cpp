@@ -118,7 +118,7 @@ bool Signal::wait(std::uint32_t seen, Deadline deadline, std::uint32_t) {
 
 #endif
 
-// Who has slept does not know whether others sleep: it takes the lock as one that is awaited.
+// A thread that has slept cannot know whether others still sleep, so it takes the lock as kAwaited.
 void ShortLock::wait() {
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
         state_.wait(kAwaited, std::memory_order_relaxed);

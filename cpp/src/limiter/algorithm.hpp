@@ -243,7 +243,7 @@ class LimiterBackend {
     const LimiterPlace place_;
 };
 
-// What the policy for outages of a backend counts in this process, and reports; see Limiter.
+// The outage policy of a backend: its counts in this process, and its events; see Limiter.
 Result<void> refund_local(const LimiterBackend& backend, const std::string& key, std::int64_t n);
 std::optional<OutageEvent> next_outage_event(const LimiterBackend& backend);
 

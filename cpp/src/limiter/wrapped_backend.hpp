@@ -1,5 +1,12 @@
-// Backends that wrap another one and pass on the calls that they do not answer: a cache of denials,
-// leased units of a limit, and a policy for outages.
+// Backends that wrap another one and pass on the calls that they do not answer. Limiter::make()
+// composes those that the options ask for, in this order:
+//
+//   hit --> DenyCacheBackend --> PolicyBackend -----> LeaseBackend --------> the store
+//           deny_cache.cpp:      outage_policy.cpp:   leases.cpp:
+//           a known denial       while Redis is away  units that this
+//                                                     process has leased
+//
+// Over a database there are leases only, over Memory none of the three.
 #pragma once
 
 #include <functional>

@@ -140,7 +140,7 @@ inline constexpr const char* kLateLogin = "credentials() did not return within c
 /// has its share of the time. Of several failures the error is a refusal rather than a silence.
 Result<std::unique_ptr<Connection>> open_by_name(const Options& options, const TlsContext& tls,
                                                  const Login& login, Deadline deadline);
-/// The same of a name that was resolved.
+/// open_by_name() with the addresses to which the name was resolved.
 Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsContext& tls,
                                              const Login& login,
                                              const std::vector<Address>& addresses,

@@ -99,7 +99,7 @@ Result<void> Hosts::find(Deadline deadline, bool waits_for_room, const Dial& dia
     return none(refusals);
 }
 
-// What ends the search after a round: no host is worth another attempt.
+// The error that ends the search after a round. None while a host is worth another attempt.
 std::optional<Error> Hosts::end_round(const std::vector<std::optional<Error>>& refusals,
                                       bool waits_for_room) const {
     std::optional<Error> stands;

@@ -9,7 +9,7 @@
 namespace hotcount::loadtest {
 namespace {
 
-/// What may be the vote of one user at one moment: what each cast that may be the last one has set.
+/// The possible votes of one user at one moment: the values of all casts that may be the last one.
 class UserVote {
   public:
     std::int64_t least{0};
@@ -159,7 +159,7 @@ class CountBounds {
 /// although too little was added.
 class ReadsInOrder {
   public:
-    /// What a read knows of those before it.
+    /// The bounds of a read's number that follow from earlier reads and writes.
     struct Before {
         std::int64_t taken{0};  ///< Certainly taken away before it was sent.
         std::int64_t most{
@@ -471,7 +471,7 @@ void check_casts(std::span<CastCall> casts, const AnswerRules& rules, AuditResul
                         casts.size(), casts[0].attempt.item, casts[0].attempt.user, impossible));
         return;
     }
-    // What they changed must lead to where it ended.
+    // The changes, in some order, must lead to the stored vote.
     if (!all_told) return;
     std::vector<Attempt> attempts;
     attempts.reserve(casts.size());

@@ -103,7 +103,7 @@ Result<nlohmann::json> read_json(const std::filesystem::path& path);
 struct TrialSettings;
 /// The settings of a trial in run.json, without passwords: a URL that has one is redacted.
 nlohmann::json describe_settings(const TrialSettings& settings);
-/// What describe_settings() made, or a part of it.
+/// Reads the output of describe_settings(), or a part of it.
 Result<TrialSettings> settings_of(const nlohmann::json& from);
 
 /// Whether the system's error says that there is no room, on the disk or in what a process may write.

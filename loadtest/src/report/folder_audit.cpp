@@ -21,7 +21,7 @@ bool on_redis(const TrialSettings& settings) {
     return strategy && strategy->store == StoreKind::redis;
 }
 
-/// What is there, and what callers were told.
+/// Audits the stored state, and the answers that callers got.
 Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
     HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
     if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);

@@ -46,8 +46,8 @@ struct ManagedOptions {
     std::uint16_t port{0};
     /// Behind the other words of its command line.
     std::vector<std::string> more{};
-    /// What a Redis's configuration file says, into which a Sentinel writes what it learns; the script
-    /// that starts a MariaDB, which is given its command line.
+    /// Redis: the text of its configuration file, into which a Sentinel writes its own lines. MariaDB: the
+    /// script that starts it, with the server's command line as arguments.
     std::string config{};
     /// The command that makes the data folder, which it is given; none: the kind's own.
     std::function<std::vector<std::string>(const std::filesystem::path& data)> prepare{};

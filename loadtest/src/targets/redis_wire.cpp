@@ -43,7 +43,7 @@ Result<std::vector<std::string>> RedisWire::ask(const std::vector<std::string>& 
         return texts;
     };
     auto texts = asked();
-    // What is said of an error may be in the middle of a reply.
+    // After an error the connection may stand in the middle of a reply.
     if (!texts) leave();
     return texts;
 }

@@ -158,7 +158,7 @@ void kill_with_children(pid_t server) {
     const std::vector<pid_t> children = children_of(server);
     for (const pid_t child : children) kill(child, SIGKILL);
     kill(server, SIGKILL);
-    // What they share goes with the last of them, and a new server wants it to be gone.
+    // Shared memory and locks are released with the last process, and a new server needs them.
     const auto until = std::chrono::steady_clock::now() + kGone;
     const auto any_runs = [&] {
         return runs(server) || std::any_of(children.begin(), children.end(), runs);

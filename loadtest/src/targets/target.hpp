@@ -42,15 +42,15 @@ class Target {
     virtual TargetStats stats() const = 0;
     /// The last thing before the load, whose times the audit holds against the target's own.
     virtual Result<void> begin() { return {}; }
-    /// After the load: what was put off until later is done.
+    /// After the load: does the work that was put off.
     virtual Result<void> settle() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Call it without
     /// writers.
     virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
     /// The rules for the answers in the ledger; empty: the answers tell nothing to check.
     virtual std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const { return {}; }
-    /// What an audit needs to know and does not find in the store; null: nothing. Asked after begin()
-    /// and after the audit, and given to a target that is opened again.
+    /// Facts that an audit needs and that the store does not hold; null: none. Read after begin() and after
+    /// the audit, and passed to recall() of a target that is opened again.
     virtual nlohmann::json evidence() const { return nullptr; }
     virtual Result<void> recall(const nlohmann::json& /*evidence*/) { return {}; }
     /// After the audit: takes away what the run left on a server, unless it is to be kept.

@@ -4,10 +4,10 @@
 //                                   [&](auto done, AsyncCall call) { counter->get_async(..., call); },
 //                                   [](std::int64_t value) { return py::int_(value); });
 //
-// `elsewhere`: it may end in another thread, although its loop has a connection.
+// `elsewhere`: the call may end in a thread of the library even if the loop has a connection of its own.
 //
-// The call is under way when this returns. What is wrong with its arguments is raised at once;
-// everything else is the Pending's outcome.
+// The call is under way when start_call() returns. A config or closed error is raised at once; every
+// other outcome is the Pending's.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
@@ -23,12 +23,12 @@
 
 namespace hotcount::python {
 
-/// The error of a call whose arguments or store are no good: nothing was begun.
+/// Whether this is the error of a call that was not begun: its arguments are bad or its store is closed.
 constexpr bool is_refusal(ErrorCode code) {
     return code == ErrorCode::config || code == ErrorCode::closed;
 }
 
-/// An error, with what `convert` adds to it, if it is an Answer.
+/// The error after convert.told(), which may add facts, if `convert` has such a function.
 template <class Convert>
 Error told(const Convert& convert, Error error) {
     if constexpr (requires { convert.told(error); }) {
@@ -38,7 +38,7 @@ Error told(const Convert& convert, Error error) {
     }
 }
 
-/// Ends a Pending with a result. Does not throw: `convert` may, and that is the outcome then.
+/// Ends a Pending with a result. If `convert` throws, its exception is the Pending's outcome.
 template <class T, class Convert>
 void settle(Pending& pending, Result<T> result, const Convert& convert) {
     try {
@@ -64,7 +64,7 @@ namespace detail {
 /// The call that this thread is starting right now.
 inline thread_local const CallState* starting = nullptr;
 
-/// What the core hands a call's result to.
+/// The completion that the core calls with a call's result.
 template <class T, class Convert>
 class Completer {
   public:
@@ -94,7 +94,7 @@ class Completer {
             if (binding != nullptr) {
                 finish(*binding, call_state, std::move(*kept), convert);
             } else {
-                (void)call_state->take();  // The loop is gone, and who waited with it.
+                (void)call_state->take();  // The loop is closed: no task waits for the result.
             }
         });
     }
@@ -110,10 +110,11 @@ class Completer {
 
     LoopBinding* binding_;  // It outlives its connection.
     std::shared_ptr<Mailbox> mailbox_;
-    bool
-        in_connection_;  // It may also end inside a function of the connection, in the loop's thread.
+    // The loop has a connection, so the call may also end in the loop's thread, inside a function of
+    // that connection.
+    bool in_connection_;
     CallReference call_state_;
-    bool* refused_;  // On the stack of start_call(): for its time alone.
+    bool* refused_;  // On the stack of start_call(), and used only until that returns.
     Convert convert_;
 };
 
@@ -146,7 +147,7 @@ py::object start_call(const std::shared_ptr<LoopBinding>& binding, Owner owner, 
     return pending;
 }
 
-/// The same for a store that has answered already.
+/// As start_call(), for a result that is known at once.
 template <class T, class Convert>
 py::object settled_call(const py::object& loop, Result<T> result, const Convert& convert) {
     if (!result.ok() && is_refusal(result.error().code)) raise(told(convert, result.error()));

@@ -1,4 +1,4 @@
-// What a call under way and its Pending know of each other.
+// The link between a call under way and its Pending.
 //
 //   completion (in the core) --> CallState <--> Pending (in Python)
 //
@@ -20,7 +20,8 @@
 
 namespace hotcount::python {
 
-/// What a call keeps until its end, such as its counter and store. Its end needs the GIL.
+/// The object that a call keeps alive until it ends, such as its counter and store. Its destructor needs
+/// the GIL.
 using Owner = std::shared_ptr<const void>;
 
 /// Has Python drop an owner when it next makes pending calls: for a thread that may not have the
@@ -81,7 +82,7 @@ class CallState {
         }
         return taken;
     }
-    /// The same; also withdraws the call if it is not sent yet.
+    /// take(); also withdraws the call if it is not sent yet.
     py::object cancel() {
         cancelled_ = true;
         return take();
@@ -116,7 +117,7 @@ class CallState {
     std::shared_ptr<DeferredReleases> deferred_releases_;
 };
 
-/// A counted reference: what completions hold.
+/// A counted reference to a CallState, for completions.
 class CallReference {
   public:
     explicit CallReference(CallState* made) : call_state_(made) {}

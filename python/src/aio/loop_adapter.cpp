@@ -43,7 +43,7 @@ bool no_task_runs(py::handle loop) {
 
 }  // namespace
 
-// What the loop calls. Each holds the binding, so that it lives as long as the loop may call it.
+// The functions that the loop calls. Each holds the binding, which so lives as long as the loop may call.
 struct LoopBinding::Callbacks {
     using Held = std::shared_ptr<LoopBinding>;
 
@@ -356,7 +356,7 @@ int LoopBinding::spin() {
     return loop_connection_->spin(poll_descriptor_);
 }
 
-// What the connection does, then the tasks, then what they want sent.
+// One turn: the work of the connection, then the steps of the tasks, then the calls that these made.
 void LoopBinding::take_turn(const std::function<void()>& work) {
     const bool nested = std::exchange(in_turn_, true);
     {

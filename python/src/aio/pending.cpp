@@ -1,4 +1,4 @@
-// What a Pending does when it ends, and its type, as Python and asyncio see it.
+// The end of a Pending, and its type as Python and asyncio see it.
 #include "pending.hpp"
 
 #include <structmember.h>
@@ -235,7 +235,7 @@ PySendResult send_in_c(PyObject* self, PyObject*, PyObject** result) {
 }
 #endif
 
-// The same for those who do not know am_send: the end is a StopIteration.
+// send() for callers that do not use am_send: the end is a StopIteration.
 PyObject* next_step(PyObject* self) {
     return guarded([&]() -> py::object {
         bool finished = false;

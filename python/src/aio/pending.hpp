@@ -49,7 +49,7 @@ struct Pending {
     void set_value(py::object value);
     void set_error(py::object exception);
     void set_cancelled(py::object message);
-    /// What it failed with, no longer to be complained about; for a call that raises at once.
+    /// The exception of a call that raises at once. asyncio then logs no "never retrieved" for it.
     py::object take_error();
 
     /// Resumes the task that waits, if nobody else waits and it may be resumed from here: in the

@@ -1,4 +1,5 @@
-// What hotcount.Limiter and hotcount.aio.Limiter hold, and how a decision becomes Python's.
+// BoundLimiter, the object behind hotcount.Limiter and hotcount.aio.Limiter, and the conversion of
+// decisions.
 #pragma once
 
 #include <array>
@@ -143,7 +144,7 @@ class BoundLimiter final : public Bound<Limiter> {
                                    violated_by(decision), rate.quota);
     }
 
-    // What at_most took.
+    // The cost that a hit with at_most took.
     py::object to_python(std::int64_t taken) {
         tell_outage();
         return To<std::int64_t>::make(taken);
@@ -247,7 +248,7 @@ class BoundLimiter final : public Bound<Limiter> {
         if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
     }
 
-    // What is the same in many decisions.
+    // The Python objects that all decisions by one rate share.
     struct KnownRate {
         py::object limit;
         py::object period;

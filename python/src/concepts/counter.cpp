@@ -44,7 +44,7 @@ class BoundCounter : public Bound<Counter> {
 
     py::object to_python(const Added& added) { return queue.to_python(added, store); }
 
-    /// What has a queue ends in the queue's thread.
+    /// Calls of a counter with a queue end in the queue's thread.
     bool ends_elsewhere() const { return queue.core != nullptr; }
 
     void close() override { queue.close(store); }

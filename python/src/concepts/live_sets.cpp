@@ -34,7 +34,7 @@ struct SetRows {
     void add_columns(const Argument* columns);
 };
 
-/// What create() puts into a set.
+/// The members that create() puts into a set.
 struct CreatedMembers {
     std::vector<ScoredMember> members;
 };

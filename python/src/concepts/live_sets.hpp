@@ -1,4 +1,4 @@
-// What LiveSets and Rebuild share: the conversion of scores, and a LiveSets as an argument.
+// Shared by LiveSets and Rebuild: the conversion of scores, and a LiveSets as an argument.
 #pragma once
 
 #include <cmath>

@@ -31,7 +31,7 @@ struct SetsArgument {
     std::shared_ptr<Bound<LiveSets>> sets;
 };
 
-/// What is added to a build: members with their scores, and perhaps versions.
+/// Members to add to a build, with their scores and, if given, their versions.
 struct BuildRows {
     std::vector<std::string> names;  // As many as there are members, which view them.
     std::vector<RebuildMember> members;
@@ -100,7 +100,8 @@ std::shared_ptr<BoundBase> make_rebuild(const std::string&, const SetsArgument& 
     return std::make_shared<BoundRebuild>(std::move(build), argument.sets);
 }
 
-/// What publish_all() has begun. Its calls hold it: they may outlast an interrupted caller.
+/// The calls that publish_all() has started. The calls hold it, because they may outlast an interrupted
+/// caller.
 struct Publications {
     explicit Publications(std::size_t size) : outcomes(size), left(size) {}
     std::vector<Result<void>> outcomes;

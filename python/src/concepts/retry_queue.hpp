@@ -99,7 +99,7 @@ struct To<AddedRow> {
     }
 };
 
-/// What add_many comes to: rows for a counter with a queue.
+/// The result of add_many: numbers, or rows for a counter with a queue.
 struct ManyAdded {
     std::variant<BatchResult<std::int64_t>, BatchResult<AddedRow>> answers;
 };

@@ -34,7 +34,7 @@ struct AddressMap {
     operator std::map<std::string, std::string>() const { return entries; }
 };
 
-/// What execute(*command) sends.
+/// The words of execute(*command).
 struct Command {
     std::vector<std::string> words;
     std::vector<std::string_view> views;  // Of the words, whose vector is moved as it stands.
@@ -181,7 +181,7 @@ struct From<Command> {
     static void check(const Argument*, const std::string&) {}
 };
 
-/// The same value from RESP2 and RESP3. An error inside an array is an exception object there.
+/// RESP2 and RESP3 give the same value. An error inside an array becomes an exception object in the list.
 template <>
 struct To<redis::Reply> {
     static py::object make(const redis::Reply& reply) { return std::visit(Each{}, reply.value); }
@@ -208,7 +208,7 @@ struct To<redis::Reply> {
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Access>{"reads", "writes"};
 
-/// What ready() found: nothing, or why not, which goes to the log.
+/// The result of ready(): empty, or the reason, which goes to the log.
 struct Readiness {
     std::optional<Error> missing;
 };

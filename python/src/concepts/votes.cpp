@@ -233,7 +233,7 @@ Result<void> note_appended(Votes& votes, std::size_t rows) {
     return {};
 }
 
-// What needs no database, closed or not.
+// These calls need no database, so they work on closed Votes too.
 py::object schema(py::handle, BoundVotes& self) { return py::str(self.core->schema()); }
 // Ids as drivers take them: a UUID is text.
 py::object id_parameter(const sql::Id& id) { return from_id(id, IdType::text); }

@@ -1,4 +1,4 @@
-// What a batch call returns: a Python Sequence whose columns NumPy takes without copying, declared in
+// The results of batch calls: Python Sequences whose columns NumPy takes without copying, declared in
 // hotcount/batches.py.
 //
 //   Column       a strided view of int64, int8, bool or float64 over memory that is kept alive
@@ -28,7 +28,7 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-/// What Python gets for a T: table.hpp. Here for the rows of batches.
+/// The conversion of a T into a Python object: table.hpp. Declared here for the rows of batches.
 template <class T>
 struct To;
 
@@ -97,7 +97,7 @@ std::vector<std::string> undeclared_batches();
 /// Has FastAPI make JSON of batches, if the program uses it and it does not do so yet.
 void tell_fastapi();
 
-/// What the object of a batch holds.
+/// The C++ part of a batch object.
 class BoundBatch : public BoundBase {
   public:
     BoundBatch(const void* tag, const BatchClass& its_class, py::dict failed)
@@ -191,8 +191,9 @@ class RowBatch final : public BoundBatch {
     std::size_t size_;
 };
 
-/// What was made of the errors of a batch's elements, for the last few that differ. When a server
-/// does not answer, 100,000 elements say the same, and their exceptions would take seconds.
+/// The last few objects that were made from errors of a batch's elements, to be used again for equal
+/// errors. When a server does not answer, 100,000 elements have the same error, and an exception for each
+/// would take seconds.
 template <class Made>
 class MadeOfErrors {
   public:
@@ -266,7 +267,7 @@ std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, 
     return values;
 }
 
-/// The same from a batch result of the core.
+/// gather() for a BatchResult of the core.
 template <class T>
 std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict& errors) {
     if (result.errors.empty() && refusals.by_index.empty()) return std::move(result.values);
@@ -289,7 +290,7 @@ std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict&
     return values;
 }
 
-/// What a batch call does with failed elements: errors="raise" or "return".
+/// The treatment of failed elements in a batch call: errors="raise" or "return".
 enum class OnErrors : std::uint8_t { raise, keep };
 
 /// The batch as a Python object, or BatchError if elements failed and the caller wants that.
@@ -299,7 +300,7 @@ py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors);
 std::vector<Result<std::int64_t>> settled_amounts(const std::vector<std::int64_t>& amounts,
                                                   std::vector<Result<void>> settled);
 
-/// What a batch call answers: an Int64Batch, or the batch of the rows.
+/// The Python object of a batch call's results: an Int64Batch, or a batch of rows.
 template <class Results>
 py::object to_batch(Results results, const Refusals& refusals, OnErrors on_errors) {
     py::dict errors;

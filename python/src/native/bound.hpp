@@ -1,4 +1,4 @@
-// What stands behind an object of a class that Python declares: one C type, _core.Handle, holds it.
+// The C++ part of an object of a class that Python declares. One C type, _core.Handle, holds it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-/// What a BoundObject holds: a store, a concept made from one, or a batch. Guarded by the GIL.
+/// The base of the C++ parts that a BoundObject holds: a store, a concept made from a store, or a batch.
+/// Guarded by the GIL.
 class BoundBase {
   public:
     explicit BoundBase(const void* tag) : tag_(tag) {}
@@ -27,7 +28,7 @@ class BoundBase {
     /// database do.
     static constexpr bool kEndsElsewhere = false;
 
-    /// What repr shows; `title` is the class, such as "aio.Counter".
+    /// The text of repr(); `title` is the class, such as "aio.Counter".
     virtual std::string repr(const std::string& title) const { return "hotcount." + title; }
     virtual bool closed() const { return false; }
     virtual void close() { raise_type("it has nothing to close"); }

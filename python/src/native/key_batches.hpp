@@ -18,13 +18,13 @@ struct Keys {
     std::vector<std::string_view> keys;  // Without those that are refused.
 };
 
-/// The same with an amount for each; of two Python parameters.
+/// Keys with an amount for each, from two Python parameters.
 struct KeysAndAmounts : Keys {
     std::vector<std::int64_t> amounts;
 };
 
-/// The same as pairs, for calls that settle each add and answer its amount; of two parameters, or of
-/// a mapping alone.
+/// Keys and amounts as pairs, for calls that settle each add and return its amount. From two Python
+/// parameters, or from a mapping alone.
 struct Pairs {
     std::unique_ptr<KeyHolder> held;
     Refusals refusals;

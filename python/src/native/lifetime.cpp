@@ -1,4 +1,4 @@
-// What all concepts and stores have: close(), `with` and closed. Declared in hotcount/_lifetime.py.
+// close(), `with` and closed of all concepts and stores. Declared in hotcount/_lifetime.py.
 #include "native.hpp"
 #include "native_calls.hpp"
 

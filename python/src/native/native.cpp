@@ -287,7 +287,7 @@ struct NativeType {
         return reinterpret_cast<NativeFunction*>(object);
     }
 
-    // What frameworks, inspect, typing and help() read of a function is the declaration's own.
+    // Frameworks, inspect, typing and help() read the attributes of the declaration.
     // There is no __wrapped__: whoever unwraps would call the declaration, which does nothing.
     static PyObject* forward(PyObject* self, void* name) {
         return PyObject_GetAttrString(of(self)->declaration_, static_cast<const char*>(name));

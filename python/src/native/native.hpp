@@ -1,4 +1,4 @@
-// What Python declares and C++ executes.
+// Functions and methods that Python declares and C++ executes.
 //
 //   class Limiter(Lifetime, LimiterBase):             # hotcount/limiter.py
 //       @native
@@ -44,7 +44,7 @@ void use_sqlite_of_python();
 
 // -- objects --------------------------------------------------------------------------------------
 
-/// What was made from a store.
+/// An object made from a store, such as a Counter.
 class BoundConcept : public BoundBase {
   public:
     BoundConcept(const void* tag, StoreReference reference)
@@ -81,7 +81,8 @@ class Bound : public BoundConcept {
         core.reset();
     }
 
-    /// What a call of the core is made on. (A store's may end during the call: it gives a copy.)
+    /// The core object that a call is made on. (That of a store may end during the call, so a store
+    /// returns a copy.)
     const std::shared_ptr<Concept>& held() const { return core; }
     const auto& options() const { return core->options(); }
 
@@ -97,7 +98,7 @@ struct BoundOf {
 
 class NativeFunction;
 
-/// What C++ has for a declaration. It lives as long as the module.
+/// The C++ side of a declaration. It lives as long as the module.
 struct Native {
     std::string name;                     ///< "Limiter.hit", as __qualname__ has it.
     std::vector<std::string> parameters;  ///< Without the self of a method.
@@ -147,7 +148,7 @@ class NativeFunction {
     }
     const std::string& name() const { return native_->name; }
 
-    /// What the object of a method's call holds. The one place where class and null are looked at.
+    /// The C++ part of a method's `self`. No other function checks its class, and that it is not null.
     template <class Self>
     Self& self(PyObject* const* values, Py_ssize_t given) const {
         if (given < 1 || !BoundObject::check(values[0])) [[unlikely]] {

@@ -56,7 +56,7 @@ struct From<Counted> {
 
 namespace detail {
 
-/// What a From says of itself beside read(): table.hpp.
+/// The members that a From may have beside read() (table.hpp), with their defaults.
 struct Traits {
     std::size_t takes{1};
     bool gathers{false};
@@ -112,13 +112,13 @@ struct Parameters {
         return read(std::make_index_sequence<kCount>{}, function, slots, self...);
     }
 
-    /// What the core's function gets of the first `Count` of them.
+    /// The arguments of the core's function for the first `Count` parameters.
     template <std::size_t Count = kCount>
     static auto pass(const Held& held) {
         return pass(held, std::make_index_sequence<Count>{});
     }
 
-    /// Those defaults that C++ cannot read are an ImportError.
+    /// Raises ImportError for a declared default that C++ cannot read.
     static void check(const NativeFunction& function) {
         check(function, std::make_index_sequence<kCount>{});
     }
@@ -198,7 +198,7 @@ typename Each::Held read_arguments(const NativeFunction& function, PyObject* con
     return Each::read(function, slots, self...);
 }
 
-/// What a call of the core comes to: T of a Result<T>, and whatever else it returns itself.
+/// The value of a core function that returns R: T if R is a Result<T>, else R itself.
 template <class R>
 struct OutcomeType {
     using type = R;
@@ -284,8 +284,8 @@ template <>
 inline constexpr bool kIsStatistics<sql::Database::Stats> = true;
 template <>
 inline constexpr bool kIsStatistics<VotesStats> = true;
-/// What makes a call's answer, and what its errors say beside what the core knows. A batch counts its
-/// call by its elements, in its converter.
+/// The converter of a call's value into the Python object. It also counts the call for the statistics and
+/// adds the store's facts to an error. A batch counts the call in its own converter, by its elements.
 template <class Self, bool kIsStats, bool kIsBatch, class Convert>
 struct Answer : Convert {
     Self* self;
@@ -334,8 +334,8 @@ struct Method {
 
     static Outcome run(Concept& core, const Held& held) { return run_now<Now, Each>(core, held); }
 
-    /// What makes the Python object of a Value. It may be moved in another thread, so it holds
-    /// nothing of Python; the object that it points to is held by the call.
+    /// The converter of a Value into its Python object. It may be moved in another thread, so it holds no
+    /// Python object; the call holds the object that it points to.
     static auto converter(Self& self, Held& held) {
         return Answer<Self, kIsStatistics<Value>, Each::kIsBatch,
                       decltype(bare_converter(self, held))>{bare_converter(self, held), &self,
@@ -470,7 +470,7 @@ struct Method {
         }
     }
 
-    /// What is called in the place of the object; null: the object itself.
+    /// The object that takes the call instead of the bound object; null: none.
     static std::shared_ptr<BoundBase> find_instead([[maybe_unused]] const Held& held) {
         constexpr std::size_t kInstead = Each::template find<IsInstead>();
         if constexpr (kInstead < sizeof...(P)) {

@@ -1,4 +1,4 @@
-// What URLs name, opened once for all who name it.
+// Stores opened by URL: objects with equal URLs share one.
 
 #include <algorithm>
 #include <charconv>
@@ -161,7 +161,7 @@ void send_logs_to_python() {
 
 namespace {
 
-// What a callable returned, or what it raised, as a text. Without objects of C++: see call_or_hang.
+// The result of a callable, or its exception as text. Without objects of C++: see call_or_hang.
 struct Said {
     PyObject* login;
     PyObject* raised;

@@ -26,7 +26,7 @@ enum class Shown : std::uint8_t {
     changed,  ///< In repr if it is not the default.
     always,
     as_text,  ///< Always, as its str().
-    hidden,   ///< If it is not the default, as ***.
+    hidden,   ///< In repr as *** if it is not the default.
 };
 
 template <class O>
@@ -53,7 +53,8 @@ constexpr auto option(const char* name = kMemberName<Member>) {
         Shown::changed};
 }
 
-/// The same of a field of a field: option_in<&VotesOptions::commit, &GroupCommitOptions::workers>.
+/// An option whose field is in a struct inside the options:
+/// option_in<&VotesOptions::commit, &GroupCommitOptions::workers>.
 template <auto Outer, auto Member, class As = typename FieldOf<Member>::Type>
 constexpr auto option_in(const char* name = kMemberName<Member>) {
     using Struct = typename FieldOf<Outer>::Owner;
@@ -66,14 +67,14 @@ constexpr auto option_in(const char* name = kMemberName<Member>) {
         Shown::changed};
 }
 
-/// The same row, in repr also if it is the default.
+/// The row of an option that repr shows even if it has the default.
 template <class O>
 constexpr OptionRow<O> always_shown(OptionRow<O> row) {
     row.shown = Shown::always;
     return row;
 }
 
-/// The same, declared with the default None, which leaves the core's.
+/// An option that Python declares with the default None. None leaves the core's default.
 template <auto Member>
 constexpr auto option_or_none() {
     using Struct = typename FieldOf<Member>::Owner;
@@ -86,14 +87,15 @@ constexpr auto option_or_none() {
     return row;
 }
 
-/// The same row; a repr of its value may have a secret in it.
+/// The row of an option whose value may hold a secret: repr shows ***.
 template <class O>
 constexpr OptionRow<O> hidden(OptionRow<O> row) {
     row.shown = Shown::hidden;
     return row;
 }
 
-/// The same row, but None keeps what was there: the core's default, or what a URL says.
+/// The row of an option for which None leaves the field as it is: the core's default, or the value from
+/// a URL.
 template <class O>
 constexpr OptionRow<O> or_none(OptionRow<O> row) {
     row.none_is_kept = true;
@@ -119,8 +121,8 @@ struct From<Options<O, kRows>> {
         return std::tuple<const O&>(options.values);
     }
 
-    /// A default that is not the core's is an ImportError. (Values of the same type and equal: True
-    /// is not 1.)
+    /// Raises ImportError if a declared default differs from the core's in type or value (True is not
+    /// 1).
     static void check(const Argument* first, const std::string& function) {
         const O defaults{};
         for (const auto& row : kRows) {
@@ -135,7 +137,8 @@ struct From<Options<O, kRows>> {
     }
 };
 
-/// The same, of which those that were given replace what stands in a struct already.
+/// A parameter for each row. apply() assigns only the arguments that the caller gave; the other fields
+/// of the struct keep their values.
 template <class O, const auto& kRows>
 struct Given {
     std::array<Argument, kRows.size()> arguments{};
@@ -187,7 +190,7 @@ std::string shown_options(const O& options) {
     return text;
 }
 
-/// An attribute: get() has seen that the object is of its class.
+/// An attribute. `tag` is that of the class whose objects `get` takes.
 struct OptionGetter {
     std::string owner;
     std::string name;
@@ -196,7 +199,7 @@ struct OptionGetter {
 };
 void add_getter(OptionGetter getter);
 
-/// The same by a function of the bound object.
+/// Adds an attribute whose value `get` computes from the bound object.
 template <class Self, class Get>
 void attribute(const char* class_name, const char* name, const Get& get) {
     add_getter({class_name, name,
@@ -204,8 +207,8 @@ void attribute(const char* class_name, const char* name, const Get& get) {
                 &kTag<Self>});
 }
 
-/// An attribute for each row, for the class that is called so; not for `but`, whose name a method
-/// has (Counter.ttl).
+/// Adds an attribute for each row to the class, except for the row named `but`: the class has a method
+/// of that name (Counter.ttl).
 template <class Self, const auto& kRows>
 void attributes(const char* class_name, std::string_view but = "") {
     for (const auto& row : kRows) {

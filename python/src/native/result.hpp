@@ -29,7 +29,7 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-/// What `@result` joins to a class of Python.
+/// The C++ part that `@result` joins to a class of Python.
 class DeclaredClass {
   public:
     explicit DeclaredClass(const char* name);
@@ -172,9 +172,9 @@ struct From<Row> {
     static Row read(const Argument& argument) { return kResultRow<Row>.read(argument); }
 };
 
-/// What `result` in _native.py calls with a class, and what that is from then on.
+/// The function behind `result` in _native.py: takes a class, and returns the class to use from then on.
 py::object join_result(const py::object& declared);
-/// The names of those that no class was joined to.
+/// The names of results to which no class was joined.
 std::vector<std::string> undeclared_results();
 
 }  // namespace hotcount::python

@@ -69,7 +69,7 @@ class Opened {
     WaitingCalls& waiting_calls() requires std::is_same_v<Backend, sql::Database> {
         return waiting_calls_.get();
     }
-    /// What the running loop calls it through; RuntimeError where none runs.
+    /// The binding of the running loop to this store; RuntimeError if no loop runs.
     std::shared_ptr<LoopBinding> loop_binding() {
         if constexpr (std::is_same_v<Backend, redis::Client>) {
             return loops_.here(backend_);
@@ -94,7 +94,7 @@ class Opened {
     ForkLocal<WaitingCalls> waiting_calls_{[this] { return make_waiting_calls(*backend_); }};
 };
 
-/// What all stores have: a name and a URL without a password, and whether they are closed.
+/// The base of all stores: a name, a URL without a password, and whether the store is closed.
 class StoreBase : public BoundBase {
   public:
     StoreBase(const void* tag, StoreKind kind, std::string name, std::string url)
@@ -187,7 +187,7 @@ std::string DatabaseStore::shown_options() const;
 
 // -- opening -------------------------------------------------------------------------------------
 
-/// What a URL would open. ConfigError if the scheme is unknown.
+/// The kind of store that a URL names. ConfigError if the scheme is unknown.
 StoreKind kind_of_url(std::string_view text);
 /// The options that a URL of memory:// brings.
 memory::StoreOptions memory_options(std::string_view url);
@@ -196,7 +196,7 @@ std::shared_ptr<RedisStore> open_redis(std::string_view url, const redis::Option
 std::shared_ptr<DatabaseStore> open_database(std::string_view url,
                                              const sql::DatabaseOptions& options);
 
-/// What a concept was made from: a store passed in, or one opened from a URL for it alone.
+/// The store of a concept: an object that the caller passed, or a store opened from a URL for it alone.
 class StoreReference {
   public:
     /// Takes a store object (sync or aio), or its URL. An object of another type is a TypeError
@@ -216,7 +216,7 @@ class StoreReference {
             return static_cast<DatabaseStore&>(*store_).held();
         }
     }
-    /// What the running loop calls a Redis or a Database through.
+    /// The binding of the running loop to a Redis or a Database.
     std::shared_ptr<LoopBinding> loop_binding() const { return store_->loop_binding(); }
 
     void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }

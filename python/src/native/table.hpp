@@ -196,7 +196,7 @@ struct From<std::size_t> {
     }
 };
 
-/// What is added to a count: a CounterOverflowError if it does not fit 64 bits.
+/// An amount to add to a count. CounterOverflowError if it does not fit 64 bits.
 struct Amount {
     std::int64_t number;
     operator std::int64_t() const { return number; }
@@ -216,7 +216,7 @@ struct From<Duration> {
     }
 };
 
-/// The same, or 0.
+/// Seconds or a timedelta, 0 or more.
 struct Delay {
     Delay(Duration length = {}) : duration(length) {}
     Duration duration;
@@ -341,7 +341,7 @@ struct To<Enum> {
     }
 };
 
-/// What is an object of Python already.
+/// Python objects, which need no conversion.
 template <>
 struct To<py::handle> {
     static py::object make(py::handle value) { return py::reinterpret_borrow<py::object>(value); }

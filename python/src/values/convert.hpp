@@ -37,7 +37,7 @@ struct Where {
 std::string type_name(py::handle value);
 /// TypeError: "{where} must be {expected}, not {type}".
 [[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
-/// The same of a key; if it is an int, usually a row's id, the message says how to write it.
+/// raise_wrong_type() for a key. If the key is an int, usually a row's id, the message says how to write it.
 [[noreturn]] void raise_wrong_key(const Where& where, const char* expected, py::handle value);
 
 /// ConfigError: "{where} {says}", with the argument's name and, if it is given, the value.
@@ -46,7 +46,7 @@ std::string type_name(py::handle value);
 // -- text -------------------------------------------------------------------
 // Views borrow from the Python object, which the caller keeps.
 
-/// What nearly all keys are: a str of ASCII, which is its UTF-8 as it stands. Null for all else.
+/// The bytes of a str that is all ASCII, as nearly all keys are. Null for any other object.
 inline std::string_view ascii_of(PyObject* value) {
     if (!PyUnicode_CheckExact(value) || !PyUnicode_IS_COMPACT_ASCII(value)) return {};
     return {static_cast<const char*>(PyUnicode_DATA(value)),
@@ -79,7 +79,7 @@ bool to_bool(py::handle value, const Where& where);
 
 /// Seconds as int or float, or a timedelta: more than 0, at most 100 years.
 Duration to_duration(py::handle value, const Where& where);
-/// The same, and 0.
+/// to_duration() that takes 0 as well.
 Duration to_delay(py::handle value, const Where& where);
 double to_seconds(Duration duration);
 
@@ -123,7 +123,7 @@ void refuse_masked(py::handle value, const Where& where);
 /// other than a list or a tuple has more than 2^24 elements.
 py::tuple to_elements(py::handle value, const Where& where, const char* expected);
 
-/// What the keys of a batch point into; outlives them.
+/// The objects that the keys of a batch point into. It outlives the keys.
 struct KeyHolder {
     py::object elements;
     std::string text;

@@ -216,7 +216,7 @@ std::vector<std::string_view> keys_of_array(const Buffer& buffer, const char* ar
 
 py::object borrowed(py::handle value) { return py::reinterpret_borrow<py::object>(value); }
 
-// What is taken from an iterable that is no list and no tuple, and so may have no end.
+// The most elements that are taken from an iterable other than a list or a tuple: it may have no end.
 constexpr std::size_t kMostElements = std::size_t{1} << 24;
 constexpr std::size_t kElementsPerLook = 4096;
 

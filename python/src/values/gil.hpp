@@ -94,8 +94,8 @@ class WithGil {
     PyGILState_STATE state_{};
 };
 
-/// What `call` returns, which calls CPython and makes no C++ objects: for a thread of the library that
-/// has the GIL. Python that runs there may let go of the GIL, and the interpreter begin to shut down
+/// Returns call(), which calls CPython and makes no C++ objects: for a thread of the library that has the
+/// GIL. Python that runs there may let go of the GIL, and the interpreter begin to shut down
 /// before it comes back; then the thread is unwound without the GIL, as in ~WithoutGil. It hangs
 /// here, before anything is destroyed that would need it.
 template <class Call>
@@ -107,7 +107,7 @@ auto call_or_hang(Call&& call) {
     }
 }
 
-/// What `make` returns: called once, with the GIL, and kept for ever, because it may be asked for
+/// The result of `make`, which is called once, with the GIL. It is never destroyed, because it may be used
 /// while the interpreter shuts down. A static local's own initialiser must not run Python: it would
 /// let go of the GIL, and another thread would wait for the static while it holds the GIL.
 template <class T, class Make>

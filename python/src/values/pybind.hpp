@@ -1,4 +1,4 @@
-// What the extension uses of pybind11: objects, casts and the GIL.
+// The part of pybind11 that the extension uses: objects, casts and the GIL.
 //
 // Include this and not <pybind11/pybind11.h>, which binds functions and classes. That header holds
 // static tables that point to its code, so every unit with it compiles 120 kB of code that no unit

@@ -51,7 +51,7 @@ class PythonZone final : public TimeZone {
 
 /// The zone of that name; made once and kept for good, with what it has asked. Needs the GIL.
 const std::shared_ptr<const PythonZone>& zone_named(const std::string& name);
-/// The same for the core: UTC is its own, which asks nobody.
+/// The zone as the core takes it. For UTC it is the core's own, which does not call Python.
 std::shared_ptr<const TimeZone> core_zone(const std::shared_ptr<const PythonZone>& zone);
 
 using Time = std::chrono::sys_time<std::chrono::microseconds>;

@@ -81,7 +81,7 @@ TEST(Disturbances, NameTheirRounds) {
                 ElementsAre("others used up to 25 % of the processors"));
 }
 
-/// A call takes as long as it says.
+/// Each call takes 20 us.
 class BusyDriver final : public Driver {
   public:
     Answer apply(const Operation&) override {

@@ -65,7 +65,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `make wheel` has them; `make build` installs a hotcount-load that is linked by itself."""
+    """Of a wheel as `make wheel` builds it: its hotcount-load opens the extension."""
     folder = tmp_path_factory.mktemp("wheel")
     starter = "--config-settings=cmake.define.HOTCOUNT_LOAD_IN_EXTENSION=ON"
     wheel, _ = build_wheel(folder, starter)
@@ -75,7 +75,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_beside_three_sqlite_libraries_keeps_every_vote_of_a_killed_process(
     programs: Path, tmp_path: Path
 ) -> None:
-    # After its own packages, so that hotcount is the wheel's: apsw and pysqlite3 of the tests.
+    # A .pth file appends the tests' packages to sys.path: apsw and pysqlite3 come from there, and
+    # hotcount still from the wheel.
     (packages,) = programs.parent.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text(sysconfig.get_path("platlib"))
     file = tmp_path / "votes.db"

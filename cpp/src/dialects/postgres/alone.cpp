@@ -1,4 +1,5 @@
-// A statement that is a transaction of its own: its answer is that of the commit.
+// run_alone() and read_alone(): a statement in a transaction of its own. If its answer is no error, the
+// server has committed it.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 
@@ -28,7 +29,7 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
     }
     HOTCOUNT_TRY(check_parameters(parameters));
     if (state_ == State::begun) {
-        state_ = State::idle;  // Nothing of that transaction was sent.
+        state_ = State::idle;  // begin() has sent nothing: the statement needs no transaction.
     } else {
         HOTCOUNT_TRY(make_ready(how.deadline));
     }
@@ -49,7 +50,7 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
         if (!queue_alone(statement, parameters, wraps)) return lost_connection(false);
         auto settled = settle_alone(how, std::chrono::steady_clock::now());
         if (settled) return take_rows(visit);
-        // A statement that the session lacks was not run. An open transaction is rolled back.
+        // If the session lacks the prepared statement, nothing was run, and it is sent again.
         const bool gone = statement_gone_;
         if (wraps && !broken_) {
             state_ = State::failed;
@@ -100,10 +101,10 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
            (!wraps || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
 }
 
-// True if the server ended the session (pg_terminate_backend, a shutdown) and the statement with it: a
-// statement is answered before its commit begins. Also true if the server ended an idle session while
-// the statement was being sent. A pooler's error concerns the pooler's own connections and proves
-// nothing.
+// True if the server ended the session (pg_terminate_backend, a shutdown) before it answered the
+// statement. It answers before it commits, so nothing was applied. Also true if the server ended an idle
+// session while the statement was being sent. False for a pooler's error: that concerns the pooler's own
+// connections, and the server may have run the statement.
 bool PostgresConnection::was_ended_before_answer() const {
     if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
     const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);

@@ -90,7 +90,7 @@ class CachedCounts {
     Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
 
   private:
-    // Those of one holder: one fence.
+    // The hashes and items of one holder, which share a fence.
     struct OfHolder {
         std::vector<const Unfilled*> hashes{};
         std::vector<sql::Id> items{};

@@ -32,9 +32,9 @@ class Adoption {
     /// A config error if this role does not see all rows, or the rows are in no transaction.
     Result<void> check_fit() const;
 
-    /// What existing tables lack, for a message; empty if votes can be stored there.
+    /// The parts that the existing tables lack, for a message; empty if votes can be stored there.
     std::string lacking() const;
-    /// The statements that add it, and further ones for speed and integrity; empty if none is
+    /// The statements that add these parts, and further ones for speed and integrity; empty if none is
     /// needed.
     std::string alterations() const;
     /// The vote table's reference to the items, if it is missing and can be added.
