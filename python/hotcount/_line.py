@@ -110,7 +110,12 @@ class Line:
                 ahead = self._ahead[1] if self._ahead else 0.0
                 self._lines.end(self._name, max(ahead, self._failed_until))
             elif was_head:
-                next(iter(self._waiters)).wake(HEAD)
+                head = next(iter(self._waiters))
+                if head.is_lost():  # So are the others: a queue of tasks is of one loop.
+                    self._waiters.clear()
+                    self._lines.end(self._name, 0.0)
+                else:
+                    head.wake(HEAD)
 
     async def asked(self, ask: Callable[[], Awaitable[Decision]]) -> Decision:
         """The answer to the head. One failure may be the head's alone; after the second in a row
@@ -143,7 +148,8 @@ class Lines:
     """The queues of an object in this process, by (loop, key, rate); see name_of()."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: a collection that runs while it is held may end tasks of a closed loop.
+        self.lock = threading.RLock()
         self.by_name: dict[Hashable, Line] = {}
         # Queues without waiters that keep the hit of a cancelled waiter for the next one, or that
         # remember a failure of the store, and until when.
@@ -216,6 +222,10 @@ class SleepingThread:
         self._why = why
         self._woken.release()
 
+    def is_lost(self) -> bool:
+        """Never: a thread leaves the queue before it ends."""
+        return False
+
     async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""
         longest = threading.TIMEOUT_MAX
@@ -237,6 +247,10 @@ class SleepingTask:
     def wake(self, why: Woken) -> None:
         if not self._woken.done():
             self._woken.set_result(why)
+
+    def is_lost(self) -> bool:
+        """Whether its loop is closed: no task of it runs any more."""
+        return bool(self._loop.is_closed())
 
     async def sleep(self, seconds: float | None) -> Woken:
         """Why it was woken; None: the time has passed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import signal
 import sys
 import threading
@@ -338,6 +339,28 @@ async def test_waiters_that_come_again_after_a_failure_are_a_queue(limit_store: 
     assert isinstance((await asyncio.gather(first, return_exceptions=True))[0], Exception)
     assert await gathered(limiter, 20) == [""] * 20
     assert len(Lines.of(limiter).by_name) == 0
+
+
+def test_the_waiters_of_a_closed_loop_leave_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(f"{told.exc_value!r}"))
+    limiter = aio.Limiter("memory://", "1/300 days")
+
+    async def wait() -> None:
+        assert await limiter.hit("k")
+        tasks = [asyncio.ensure_future(limiter.acquire("k")) for _ in range(3)]
+        await queued(limiter, len(tasks))
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(wait())
+    loop.close()
+    assert waiting(limiter) == 3
+    del loop
+    with Lines.of(limiter).lock:  # A collection may begin while a thread has it.
+        gc.collect()
+    assert waiting(limiter) == 0
+    assert len(Lines.of(limiter).by_name) == 0
+    assert ignored == []
 
 
 def test_threads_that_make_their_first_call_at_once_share_a_queue() -> None:
