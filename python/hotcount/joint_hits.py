@@ -31,9 +31,10 @@ def hit_all(
     """Takes all hits or none.
 
     Hits on one Redis or one Memory object are one atomic step; over Redis they are one script in
-    one round trip. Keys in several slots of a Redis Cluster take two steps: each hit is held, which
-    other callers see, and then all are taken. If one hit is refused, none is taken; denied hits are
-    not charged. If a limiter with shadow refuses, its hit is not taken, and the others are.
+    one round trip. Keys in several slots of a Redis Cluster take two steps, each in all slots at
+    once: each hit is held, which other callers see, and then all are taken. If one hit is refused,
+    none is taken; denied hits are not charged. If a limiter with shadow refuses, its hit is not
+    taken, and the others are.
 
     Hits on several stores are taken store after store; hits over a database, and of 'sliding_log'
     over Redis, one after another. If a step refuses or fails, the hits of earlier steps are given

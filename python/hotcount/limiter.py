@@ -197,9 +197,11 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     With on_error other than 'raise', hit, hit_many, at_most, test, peek, reserve and hit_all are
     answered without the server after UnavailableError, DeadlineError, OutcomeUnknownError or
     CapacityError. One call a second asks the server in the background until it answers. The first
-    call that fails waits for its timeout; later calls do not wait. The logger 'hotcount' has one
-    line at the beginning of an outage and one at its end. Other errors, and all errors of refund(),
-    block() and reset(), are raised.
+    call that fails waits for its timeout; later calls do not wait. A timeout= of less than nine
+    tenths of the store's is no sign of an outage: when it passes, on_error answers that call alone,
+    unless the store has answered none for the length of its own timeout. The logger 'hotcount' has
+    one line at the beginning of an outage and one at its end. Other errors, and all errors of
+    refund(), block() and reset(), are raised.
 
     The algorithms:
 

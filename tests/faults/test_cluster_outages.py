@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hotcount import hit_all
 
 from tests.support.eventually import eventually
+from tests.support.interrupted_program import running
 from tests.support.redis_cluster import RedisCluster
 
 pytestmark = [pytest.mark.server, pytest.mark.alone]
@@ -84,8 +86,9 @@ def test_a_primary_that_is_away_answers_no_other_primarys_hits(
     assert not [text for text in said if any(other in text for other in others)]
 
 
+@pytest.mark.parametrize("first", ["answers", "is late", "is away"])
 def test_hits_of_several_slots_begin_the_outage_at_their_first_call(
-    cluster: RedisCluster, caplog: pytest.LogCaptureFixture
+    cluster: RedisCluster, first: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hotcount")
     with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
@@ -93,15 +96,54 @@ def test_hits_of_several_slots_begin_the_outage_at_their_first_call(
         assert set(reasons(limiter, KEYS)) == {"allowed"}
         away, here = keys_of(cluster, 0), keys_of(cluster, 1)
         cluster.pause(0)
-        # The primary that answers comes first: its reserve takes a little of the time.
+        if first != "answers":
+            cluster.pause(1)
+        late = threading.Timer(0.4 * TIMEOUT, cluster.resume, [1])
+        if first == "is late":
+            late.start()
+        # Another primary comes first. It takes no time from the one that is away.
         assert hit_all([(limiter, here[0], 1), (limiter, away[0], 1)])
+        is_here = first != "is away"
         began = time.monotonic()
         assert set(reasons(limiter, away)) == {"open"}
+        assert set(reasons(limiter, here)) == {"allowed" if is_here else "open"}
         assert time.monotonic() - began < TIMEOUT, "a known outage makes nobody wait"
-        cluster.resume(0)
-    port = cluster.nodes[0].port
+        late.cancel()
+        for index in range(2):
+            cluster.resume(index)
+        eventually(lambda: set(reasons(limiter, KEYS)) == {"allowed"}, seconds=20)
     said = [record.getMessage() for record in caplog.records]
-    assert [text for text in said if f"redis 127.0.0.1:{port} is away: on_error=" in text]
+    told = [
+        any(f"redis 127.0.0.1:{node.port} is away: on_error=" in text for text in said)
+        for node in cluster.nodes[:3]
+    ]
+    assert told == [True, not is_here, False]
+
+
+def test_ctrl_c_ends_a_hit_all_of_several_slots_which_then_takes_nothing(
+    cluster: RedisCluster,
+) -> None:
+    text = """
+limiter = hotcount.Limiter(redis, "10/300 days")
+assert redis.ping()
+say("ready")
+hits = [(limiter, key) for key in hear().split()]
+say("took", interrupted(lambda: hotcount.hit_all(hits)))
+hear()
+"""
+    with hotcount.Redis(cluster.url, timeout=20) as store, running(text, cluster.url) as program:
+        limiter = hotcount.Limiter(store, "10/300 days")
+        assert set(reasons(limiter, KEYS)) == {"allowed"}
+        keys = [keys_of(cluster, 1)[0], keys_of(cluster, 0)[0]]
+        program.expect("ready")
+        cluster.pause(0)
+        program.tell(*keys)
+        eventually(lambda: limiter.peek(keys[0]).remaining == 8)  # It is held.
+        program.end_the_wait()
+        cluster.resume(0)
+        eventually(lambda: [limiter.peek(key).remaining for key in keys] == [9, 9])
+        program.tell("ends")
+        program.end()
 
 
 async def test_a_loop_asks_the_others(cluster: RedisCluster) -> None:

@@ -178,9 +178,10 @@ enum class Align : std::uint8_t {
 /// The decision on a hit while Redis is unreachable. An outage begins with a hit that fails because
 /// the server cannot be reached, is not ready, is full or does not answer within the timeout
 /// (ErrorCode unavailable, capacity, deadline, outcome_unknown). Other errors are always returned.
-/// During an outage hits are decided without waiting, and one probe a second asks the server until
-/// it answers. The policy is for hit, hit_many, at_most, test and peek; calls that set a state
-/// fail. Memory has no outages.
+/// If a timeout of less than nine tenths of the client's passes, the policy decides that hit alone;
+/// the outage begins when no call has been answered for the client's timeout. During an outage hits
+/// are decided without waiting, and one probe a second asks the server until it answers. The policy
+/// is for hit, hit_many, at_most, test and peek; calls that set a state fail. Memory has no outages.
 enum class OutagePolicy : std::uint8_t {
     raise,   ///< The hit's error is returned.
     open,    ///< Every hit is admitted, except one whose cost is above the limit.
@@ -453,8 +454,8 @@ struct JointDecision {
 /// nothing of the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are
 /// one hit of their sum. A limiter with `shadow` is not taken from where it refuses, and keeps
 /// nobody from taking. Over Redis one script on one node; keys in several slots of a cluster are
-/// each held first, for 10 seconds at most, and taken when all are held, each step with the timeout
-/// (outcome_unknown: a part of them may have been taken). Config errors: limiters that do not all
+/// each held first, for 10 seconds at most, and taken when all are held. Each of these two steps is
+/// sent to all slots at once and has the timeout (outcome_unknown: a part may have been taken). Config errors: limiters that do not all
 /// say the same in joins(), which take one key a call (over databases too: hit() them one after
 /// another, and refund() when one refuses).
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/event.hpp>
 #include <hotcount/op_id.hpp>
 #include <map>
 
@@ -47,6 +48,7 @@ class JointCall {
 
   private:
     class InSlots;
+    void start_in_slots(const AsyncCall& call, const Done& done) const;
 
     static Error refuse(const std::string& what) {
         return make_error(ErrorCode::config, "hit_all " + what);
@@ -141,14 +143,16 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 // Reserves every hit, each in its slot. If all are reserved it commits them, else it releases the
 // reservations. Other hits count reserved units as taken. If the process dies before the commits,
 // nothing is taken and the units are free after hold_; if it dies among them, a part is taken.
+//
+// The reserves are sent at once, each with the whole timeout, and so are the commits: a slot that
+// is slow or silent takes no time from the others.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
         : joint_(std::move(joint)),
           call_(call),
           done_(std::move(done)),
-          answers_(joint_.hits_.size(), Result<Outcome>{Outcome{}}),
-          is_asked_(answers_.size(), true) {
+          answers_(joint_.hits_.size(), Result<Outcome>{Outcome{}}) {
         // Not a plain UUIDv7, whose age the store would check.
         for (std::size_t i = 0; i < answers_.size(); ++i) ids_.push_back("all-" + new_op_id());
     }
@@ -161,18 +165,9 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         left_ = ids_.size();
         for (std::size_t i = 0; i < ids_.size(); ++i) {
             const JointHit& hit = joint_.hits_[i];
-            // A blocking reserve has ended here, so failed_ is known. A policy answers a late one.
-            if (failed_ || (is_late() && joint_.backend().stand_in() == nullptr)) {
-                answers_[i] = late();
-                is_asked_[i] = false;
-                if (--left_ == 0) settle();
-                continue;
-            }
-            // Cancelling the call does not withdraw it: settle() releases the reservations.
             const ReserveRequest held{hit.cost, ids_[i], std::chrono::microseconds{hold_}.count()};
-            backend(i).run(hit.key, {held}, step(nullptr),
+            backend(i).run(hit.key, {held}, step(),
                            [self = shared_from_this(), i](Result<Outcome> answer) {
-                               if (!answer) self->failed_ = true;
                                self->answers_[i] = std::move(answer);
                                if (--self->left_ == 0) self->settle();
                            });
@@ -187,25 +182,14 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     bool is_held(std::size_t i) const {
         return answers_[i] && answers_[i]->allowed && answers_[i]->instead == Reason::allowed;
     }
-
-    // The reserves share one timeout and the commits another: blocking ones run one after another.
-    bool is_late() const {
-        return call_.timeout && std::chrono::steady_clock::now() - began_ >= *call_.timeout;
+    bool may_be_held(std::size_t i) const {
+        return !answers_[i] && !nothing_applied(answers_[i].error().code);
     }
-    AsyncCall step(const redis::Cancelled* cancelled) const {
-        if (!call_.timeout) return {call_.channel, call_.timeout, cancelled, call_.waits};
-        const Duration left = *call_.timeout - (std::chrono::steady_clock::now() - began_);
-        return {call_.channel, std::max<Duration>(left, std::chrono::milliseconds{1}), cancelled,
-                call_.waits};
-    }
-    static Error late() {
-        return make_error(ErrorCode::deadline,
-                          "hit_all: the deadline passed before this hit was sent");
-    }
+    // Cancelling the call withdraws none of its steps: settle() releases the reservations.
+    AsyncCall step() const { return {call_.channel, call_.timeout, nullptr}; }
 
     // Every reserve has been answered.
     void settle() {
-        began_ = std::chrono::steady_clock::now();
         const auto failed = std::ranges::find_if(answers_, [](const auto& one) { return !one; });
         bool refused = false;
         for (std::size_t i = 0; i < answers_.size(); ++i) {
@@ -214,39 +198,30 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         }
         const bool cancelled = call_.cancelled != nullptr && *call_.cancelled;
         // If this process stalled, the leases have ended and other hits may have the units.
-        if (failed == answers_.end() && !refused && began_ - started_ >= hold_) {
-            answers_.front() = late();
+        const bool is_late = std::chrono::steady_clock::now() - started_ >= hold_;
+        if (failed == answers_.end() && !refused && is_late) {
+            answers_.front() = make_error(ErrorCode::deadline,
+                                          "hit_all: the holds ended before the hits were taken, "
+                                          "because this process stalled; nothing was taken");
             refused = true;
         }
         taken_ = failed == answers_.end() && !refused && !cancelled;
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < answers_.size(); ++i) {
-            // A reserve whose outcome is unknown may have made a reservation.
-            if (is_held(i) || (!answers_[i] && is_asked_[i])) open.push_back(i);
+            if (is_held(i) || may_be_held(i)) open.push_back(i);
         }
         if (open.empty()) return finish();
         left_ = open.size();
-        failed_ = false;
         for (const std::size_t i : open) {
-            if (is_late() || (failed_ && !taken_)) {
-                end(i, late());
-                continue;
-            }
             const OnceOnly once{ids_[i], hold_};
-            // Cancelling the call withdraws none of these commits.
             const CommitRequest commit{ids_[i], taken_ ? joint_.hits_[i].cost : 0,
                                        taken_ ? &once : nullptr};
-            backend(i).run(joint_.hits_[i].key, {commit}, step(nullptr),
+            backend(i).run(joint_.hits_[i].key, {commit}, step(),
                            [self = shared_from_this(), i](Result<Outcome> ended) {
-                               self->end(i, std::move(ended));
+                               self->keep(i, std::move(ended));
+                               if (--self->left_ == 0) self->finish();
                            });
         }
-    }
-
-    void end(std::size_t i, Result<Outcome> ended) {
-        if (!ended) failed_ = true;
-        keep(i, std::move(ended));
-        if (--left_ == 0) finish();
     }
 
     void keep(std::size_t i, Result<Outcome> ended) {
@@ -304,11 +279,8 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     const Done done_;
     std::vector<std::string> ids_{};
     std::vector<Result<Outcome>> answers_;
-    std::vector<bool> is_asked_;
     std::atomic<std::size_t> left_{0};
-    std::atomic<bool> failed_{false};
     const SteadyTime started_{std::chrono::steady_clock::now()};
-    SteadyTime began_{started_};  // The start of the reserves, then of the commits.
     // The lease covers both timeouts. A commit is remembered as long: it may be sent again.
     const std::chrono::milliseconds hold_{std::chrono::ceil<std::chrono::milliseconds>(
         kHold + 2 * call_.timeout.value_or(Duration{0}))};
@@ -331,8 +303,33 @@ void JointCall::start(const AsyncCall& call, Done done) const {
                                if (outcomes) return done(joint.decide(*outcomes));
                                if (!is_of_several_slots(outcomes.error()))
                                    return done(outcomes.error());
-                               std::make_shared<InSlots>(joint, call, done)->start();
+                               joint.start_in_slots(call, done);
                            });
+}
+
+// A caller that waits gets its answer from the threads of the library, which send to all slots at
+// once. If it is interrupted, a call that has taken nothing yet takes nothing.
+void JointCall::start_in_slots(const AsyncCall& call, const Done& done) const {
+    if (!call.waits) return std::make_shared<InSlots>(*this, call, done)->start();
+    struct Open {
+        redis::Cancelled interrupted{false};
+        std::optional<Result<JointDecision>> answer{};
+        Event ended{};
+    };
+    const auto open = std::make_shared<Open>();
+    const AsyncCall unwaited{nullptr, call.timeout, &open->interrupted};
+    std::make_shared<InSlots>(*this, unwaited, [open](Result<JointDecision> answer) {
+        open->answer.emplace(std::move(answer));
+        open->ended.set();
+    })->start();
+    // Each step ends at its own deadline.
+    if (open->ended.wait(Deadline::after(kHold + 2 * call.timeout.value_or(kHold)))) {
+        return done(std::move(*open->answer));
+    }
+    open->interrupted = true;
+    done(make_error(ErrorCode::outcome_unknown,
+                    "hit_all: the caller was interrupted before its hits were taken or released: "
+                    "all of them may have been taken, or none"));
 }
 
 const void* Limiter::joins() const {

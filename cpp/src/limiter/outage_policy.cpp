@@ -105,9 +105,9 @@ struct OutageAnswers {
     }
 
   private:
-    // Two timeouts are no sign of an outage: that of a call with a shorter timeout than the store,
-    // and that of a call that ended more than kPunctual late, because this process stalled. A
-    // reserve of hit_all has what the reserves before it have left of the store's timeout.
+    // Two timeouts are no sign of an outage: that of a call with less than nine tenths of the
+    // store's timeout, and that of a call that ended more than kPunctual late, because this process
+    // stalled.
     static bool is_doubtful(const Asking& asking, ErrorCode code, Duration patience) {
         if (code != ErrorCode::deadline && code != ErrorCode::outcome_unknown) return false;
         const Duration wanted = asking.timeout.value_or(patience);

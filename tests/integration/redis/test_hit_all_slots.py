@@ -140,7 +140,9 @@ def test_a_commit_that_is_sent_again_late_in_the_timeout_is_taken_once(node: Red
 
         proxy.before_each(lose_the_reply_of_each_commit)
         decision = hit_all([(limiter, f"k{n}", 3) for n, limiter in enumerate(limiters)])
-        assert proxy.fired == len(lost) == 2
+        # The commits are sent together: a cut loses both replies, or each its own.
+        assert proxy.fired
+        assert len(lost) == 2
         assert (decision.allowed, decision.remaining) == (True, 7)
         assert [one.peek(f"k{n}").remaining for n, one in enumerate(looks)] == [7, 7]
 
