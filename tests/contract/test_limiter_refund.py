@@ -60,6 +60,28 @@ def test_several_rates_get_it_back_together(limit_store: AnyStore, algorithm: An
     assert not limiter.hit("k").allowed
 
 
+def test_a_window_whose_hits_were_all_given_back_begins_with_the_next_hit(
+    limit_store: AnyStore,
+) -> None:
+    limiter = hotcount.Limiter(limit_store, "9/hour", algorithm="fixed_window", align="first")
+    limiter.hit("k", 4)
+    time.sleep(0.01)
+    assert limiter.refund("k", 4) == 9
+    assert limiter.hit("k").reset_after == 3600
+
+
+@pytest.mark.parametrize("rates", ["10/300 days; 2/360 days", "2/360 days; 10/300 days"])
+def test_a_blocked_key_counts_until_all_of_its_rates_are_full(
+    limit_store: AnyStore, rates: str
+) -> None:
+    limiter = hotcount.Limiter(limit_store, rates)
+    limiter.hit("k")
+    limiter.block("k", 60)
+    blocked = limiter.hit("k")
+    assert blocked.reason == "blocked"
+    assert blocked.reset_after == pytest.approx(180 * DAY, abs=60)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_and_redis_agree_on_random_hits_and_refunds(
     redis: hotcount.Redis, options: dict[str, Any], seed: int

@@ -51,15 +51,15 @@ struct Outcome {
     std::int64_t forget_after_us() const { return std::max(reset_after_us, longest_reset_us); }
 };
 
-/// The outcome of a hit of a blocked key, from the outcome at its limits; its rate is the first
-/// one.
+/// The outcome of a hit of a blocked key, from the outcome at its limits. Its rate is the first one,
+/// and its reset_after_us that of the key at all rates.
 inline Outcome blocked(Outcome outcome, std::int64_t left) {
     outcome.allowed = false;
     outcome.blocked = true;
     outcome.remaining = 0;
     outcome.rate = 0;
     outcome.retry_after_us = left;
-    outcome.reset_after_us = std::max(outcome.reset_after_us, left);
+    outcome.reset_after_us = std::max(outcome.forget_after_us(), left);
     return outcome;
 }
 

@@ -34,7 +34,8 @@ class FixedWindow {
         std::int64_t start = start_of(now);
         std::int64_t used = 0;
         bool moved = false;
-        if (state && now < state->start + period_) {
+        // A window whose hits were all given back is none: the next hit begins one.
+        if (state && state->used > 0 && now < state->start + period_) {
             // After a clock step back, `used` counts for the window of the present time.
             moved = lies_ahead(state->start, now);
             if (!moved) start = state->start;

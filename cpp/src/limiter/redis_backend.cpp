@@ -90,6 +90,7 @@ Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply)
     }
     Outcome merged = merge(std::span{outcomes}.first(rates));
     merged.blocked = numbers[0] < 0;
+    if (merged.blocked) merged.reset_after_us = merged.forget_after_us();
     return merged;
 }
 

@@ -12,7 +12,8 @@ local function step(rate, kept, now, cost, take, charge_denied, _, back)
         local kept_start, kept_used = match(kept, '^(%d+) (%d+)$')
         if not kept_start then return end
         kept_start = kept_start + 0
-        if now < kept_start + period then
+        -- A window whose hits were all given back is none: the next hit begins one.
+        if kept_used ~= '0' and now < kept_start + period then
             -- After a clock step back, `used` counts for the window of the present time.
             used, moved = kept_used + 0, kept_start - now > SKEW
             if not moved then start = kept_start end
