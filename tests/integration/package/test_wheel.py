@@ -21,16 +21,19 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
-def ended(*words: str | Path) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1500)
-    assert done.returncode == 0, done.stdout + done.stderr
+def ended(*words: str | Path, errors: int = subprocess.PIPE) -> str:
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=1500
+    )
+    assert done.returncode == 0, done.stdout + (done.stderr or "")
     return done.stdout
 
 
 def build_wheel(folder: Path, *settings: str) -> tuple[Path, str]:
     """The wheel, and what pip said."""
     pip = (sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps")
-    said = ended(*pip, *settings, "-w", folder, str(ROOT))
+    # pip writes the output of the build to stderr.
+    said = ended(*pip, *settings, "-w", folder, str(ROOT), errors=subprocess.STDOUT)
     (wheel,) = folder.glob("*.whl")
     return wheel, said
 
