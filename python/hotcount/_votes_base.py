@@ -237,7 +237,9 @@ class SyncWorker(Handle):
         """Reads every count in the cache once, or writes the votes that wait there.
 
         Args:
-            timeout: Seconds for the whole round. None: 60. Call it again after any error.
+            timeout: Seconds for the whole round, which waits so long for a node of a cluster that
+                is away. None: 60, and 1 for such a node. The counts or votes of other nodes are
+                saved, and the round fails with the node's error. Call it again after any error.
 
         Example:
             >>> import hotcount

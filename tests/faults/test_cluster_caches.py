@@ -292,8 +292,8 @@ def test_votes_that_a_primary_lost_before_it_came_back_are_counted_again(
     cluster.wait_replicas()
     cluster.fail_over(0)
     cast(range(7, 16))
-    worker.run_once()
-    assert worker.run_once().recounted >= len(ITEMS) // 8
+    # Some in the first one, if the cache did not take their last votes.
+    assert sum(worker.run_once().recounted for _ in range(2)) >= len(ITEMS) // 8
     worker.run_once()
     assert is_right(cached, acknowledged)
 

@@ -7,6 +7,12 @@
 #include <limits>
 
 namespace hotcount {
+namespace {
+
+// The part of a call's time that is kept for the note in SQL of votes that the cache did not count.
+constexpr Duration kNoteTime = std::chrono::milliseconds{250};
+
+}  // namespace
 
 CachedCounts::CachedCounts(std::shared_ptr<sql::Database> database, VotesOptions options,
                            std::unique_ptr<CountCache> cache)
@@ -37,7 +43,9 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
                                              std::span<const CountCache::Increment> increments,
                                              Deadline deadline) {
     const std::string token = random_name();
-    auto counted = cache_->increment(space, increments, token, deadline.remaining());
+    const Duration time = deadline.remaining();
+    auto counted =
+        cache_->increment(space, increments, token, time - std::min<Duration>(time / 4, kNoteTime));
     const auto& results = counted.states;
     Unfinished left{std::string{space}, {}, std::move(counted.counts)};
     for (std::size_t i = 0; i < increments.size(); ++i) {
@@ -56,7 +64,11 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
 
 void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
     for (const Unfinished& each : left) {
-        if (!each.born.empty()) (void)fill(each.space, each.born, deadline);
+        if (each.born.empty()) continue;
+        // Neither SQL nor a worker may know of such a hash when its server loses it.
+        for (const std::string& text : fill(each.space, each.born, deadline).failed) {
+            if (const auto item = to_item(text)) doubt(*item, 0);
+        }
     }
     (void)hand_over(deadline);
 }
@@ -64,41 +76,47 @@ void CachedCounts::finish(std::span<const Unfinished> left, Deadline deadline) {
 void CachedCounts::doubt(const sql::Id& item, std::int64_t votes) {
     Doubts& doubts = doubts_.get();
     std::lock_guard lock(doubts.mutex);
-    doubts.votes[item] += votes;
+    Doubt& doubt = doubts.items[item];
+    doubt.votes += votes;
+    doubt.last = ++doubts.doubts;
 }
 
 std::int64_t CachedCounts::in_doubt(const sql::Id& item) {
     Doubts& doubts = doubts_.get();
     std::lock_guard lock(doubts.mutex);
-    const auto found = doubts.votes.find(item);
-    return found == doubts.votes.end() ? 0 : found->second;
+    const auto found = doubts.items.find(item);
+    return found == doubts.items.end() ? 0 : found->second.votes;
 }
 
 bool CachedCounts::has_doubts() {
     Doubts& doubts = doubts_.get();
     std::lock_guard lock(doubts.mutex);
-    return !doubts.votes.empty();
+    return !doubts.items.empty();
 }
 
 Result<void> CachedCounts::hand_over(Deadline deadline) {
     Doubts& doubts = doubts_.get();
-    std::map<sql::Id, std::int64_t> taken;
+    std::map<sql::Id, Doubt> noted;
     {
         std::lock_guard lock(doubts.mutex);
-        if (doubts.votes.empty()) return {};
-        taken.swap(doubts.votes);
+        if (doubts.items.empty()) return {};
+        noted = doubts.items;
     }
     std::vector<sql::Id> items;
-    items.reserve(taken.size());
-    for (const auto& [item, votes] : taken) items.push_back(item);
-    const auto written = sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+    items.reserve(noted.size());
+    for (const auto& [item, doubt] : noted) items.push_back(item);
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
         return table_.ask_recounts(connection, items);
-    });
-    if (!written) {
-        std::lock_guard lock(doubts.mutex);
-        for (const auto& [item, votes] : taken) doubts.votes[item] += votes;
+    }));
+    // Not before: a caller that returns meanwhile relies on the note of its vote.
+    std::lock_guard lock(doubts.mutex);
+    for (const auto& [item, doubt] : noted) {
+        const auto found = doubts.items.find(item);
+        if (found != doubts.items.end() && found->second.last == doubt.last) {
+            doubts.items.erase(found);
+        }
     }
-    return written;
+    return {};
 }
 
 // In one trip, without a lock on the items, where the dialect does that.
@@ -156,8 +174,8 @@ Result<CachedCounts::Fences> CachedCounts::fence_in_turn(const std::string& spac
 }
 
 // By the names of their shards, which in a cluster are few: one process has named most of them.
-Result<std::map<std::string, CachedCounts::OfHolder>> CachedCounts::by_holder(
-    std::string_view space, std::span<const Unfilled> hashes, Deadline deadline) {
+std::map<std::string, CachedCounts::OfHolder> CachedCounts::by_holder(
+    std::string_view space, std::span<const Unfilled> hashes, Filled& filled, Deadline deadline) {
     std::map<std::string, OfHolder> holders;
     const auto add = [&](const Unfilled& hash, const std::string& holder) {
         auto item = to_item(hash.item);
@@ -176,25 +194,29 @@ Result<std::map<std::string, CachedCounts::OfHolder>> CachedCounts::by_holder(
         }
     }
     if (unnamed.empty()) return holders;
-    const auto names = cache_->identities(space, texts, deadline.remaining());
+    const auto names = cache_->identities(space, texts, patience(deadline));
     for (std::size_t i = 0; i < unnamed.size(); ++i) {
-        HOTCOUNT_TRY_ASSIGN(const std::string name, names[i]);
-        add(*unnamed[i], name);
+        if (names[i]) {
+            add(*unnamed[i], *names[i]);
+        } else {
+            filled.fail(unnamed[i]->item, names[i].error());
+        }
     }
     return holders;
 }
 
-Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
-                                Deadline deadline) {
+CachedCounts::Filled CachedCounts::fill(std::string_view space, std::span<const Unfilled> hashes,
+                                        Deadline deadline) {
+    Filled filled;
     std::vector<CountCache::Fill> fills;
     std::vector<CountCache::Outdated> gone;
-    HOTCOUNT_TRY_ASSIGN(const auto holders, by_holder(space, hashes, deadline));
-    for (const auto& [holder, known] : holders) {
-        HOTCOUNT_TRY_ASSIGN(const Fences fences,
-                            fence(std::string{space}, known.items, holder, deadline));
+    for (const auto& [holder, known] : by_holder(space, hashes, filled, deadline)) {
+        const auto fences = fence(std::string{space}, known.items, holder, deadline);
         for (std::size_t i = 0; i < known.hashes.size(); ++i) {
             const Unfilled& hash = *known.hashes[i];
-            if (const auto& state = fences[i]) {
+            if (!fences) {
+                filled.fail(hash.item, fences.error());
+            } else if (const auto& state = (*fences)[i]) {
                 fills.push_back({hash.item, hash.token, state->gen, state->epoch, state->stored});
             } else {
                 // The item is gone, or another strategy has taken the tables over and does not
@@ -203,47 +225,74 @@ Result<void> CachedCounts::fill(std::string_view space, std::span<const Unfilled
             }
         }
     }
-    std::optional<Error> failed;
-    const auto landed = cache_->land(space, fills, deadline.remaining());
+    const auto landed = cache_->land(space, fills, patience(deadline));
     for (std::size_t i = 0; i < fills.size(); ++i) {
         if (landed[i]) continue;
         if (landed[i].error().code != ErrorCode::overflow) {
-            failed = landed[i].error();
+            filled.fail(fills[i].item, landed[i].error());
         } else if (const auto item = to_item(fills[i].item)) {
             doubt(*item, 0);
         }
     }
-    if (!gone.empty()) HOTCOUNT_TRY(cache_->drop(space, gone, deadline.remaining()));
-    if (failed) return *failed;
-    return {};
+    if (!gone.empty()) {
+        const auto dropped = cache_->drop(space, gone, patience(deadline));
+        if (!dropped && !filled.error) filled.error = dropped.error();
+    }
+    return filled;
+}
+
+// Those of silent shards may come first, and be many.
+Result<CachedCounts::Requests> CachedCounts::read_requests(std::size_t limit,
+                                                           const SilentShards& silent,
+                                                           Deadline deadline) {
+    for (std::size_t most = limit + 1; true; most *= 2) {
+        const auto read = [&](sql::Connection& connection) {
+            return table_.recounts(connection, most);
+        };
+        Requests requests;
+        HOTCOUNT_TRY_ASSIGN(requests.found, sql::read_snapshot(*database_, deadline, read));
+        const bool all = requests.found.size() < most;
+        requests.left = static_cast<std::int64_t>(
+            std::erase_if(requests.found, [&](const SyncTable::Request& request) {
+                return silent.has(cache_->shard_of(to_text(request.item)));
+            }));
+        if (requests.found.size() > limit) {
+            requests.found.resize(limit);
+            ++requests.left;
+            return requests;
+        }
+        if (all) return requests;
+    }
 }
 
 Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, std::size_t limit,
-                                                      Deadline deadline) {
+                                                      SilentShards& silent, Deadline deadline) {
     Recounted result;
-    const auto read = [&](sql::Connection& connection) {
-        return table_.recounts(connection, limit + 1);
-    };
-    HOTCOUNT_TRY_ASSIGN(std::vector<SyncTable::Request> requests,
-                        sql::read_snapshot(*database_, deadline, read));
-    if (requests.empty()) return result;
-    if (requests.size() > limit) {
-        requests.pop_back();
-        result.left = 1;
-    }
+    std::vector<SyncTable::Request> requests;
     std::vector<std::string> texts;
-    texts.reserve(requests.size());
-    for (const auto& request : requests) texts.push_back(to_text(request.item));
-    // Before SQL: an epoch above that of any hash that has votes the sum will have.
-    const auto entries = cache_->read(space, texts, deadline.remaining());
     std::vector<SyncTable::ToRecount> recounts;
-    recounts.reserve(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-        if (!entries[i] && entries[i].error().code != ErrorCode::wrong_type) {
-            return entries[i].error();
+    while (recounts.empty()) {
+        HOTCOUNT_TRY_ASSIGN(Requests asked, read_requests(limit, silent, deadline));
+        result.left = asked.left;
+        if (asked.found.empty()) return result;
+        texts.clear();
+        for (const auto& request : asked.found) texts.push_back(to_text(request.item));
+        // Before SQL: an epoch above that of any hash that has votes the sum will have.
+        const auto entries = cache_->read(space, texts, patience(deadline));
+        std::vector<std::string> answered;
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+            const auto& entry = entries[i];
+            if (!entry && entry.error().code != ErrorCode::wrong_type) {
+                HOTCOUNT_TRY(silent.leave(*cache_, cache_->shard_of(texts[i]), entry.error()));
+                ++result.left;
+                continue;
+            }
+            const bool there = entry.ok() && entry->has_value();
+            recounts.push_back({asked.found[i].item, there ? (*entry)->epoch : 0});
+            requests.push_back(std::move(asked.found[i]));
+            answered.push_back(std::move(texts[i]));
         }
-        const bool there = entries[i].ok() && entries[i]->has_value();
-        recounts.push_back({requests[i].item, there ? (*entries[i])->epoch : 0});
+        texts = std::move(answered);
     }
     std::vector<CountCache::Outdated> outdated;
     std::vector<SyncTable::Request> done;
@@ -267,7 +316,12 @@ Result<CachedCounts::Recounted> CachedCounts::recount(std::string_view space, st
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, recount_all));
     if (done.empty()) return result;
-    HOTCOUNT_TRY(cache_->drop(space, outdated, deadline.remaining()));
+    if (const auto dropped = cache_->drop(space, outdated, patience(deadline)); !dropped) {
+        // The requests remain.
+        HOTCOUNT_TRY(silent.leave(*cache_, std::nullopt, dropped.error()));
+        result.left += static_cast<std::int64_t>(done.size());
+        return result;
+    }
     // Last: if the process dies before it, the request remains, and a recount can be repeated.
     const auto settle_all = [&](sql::Connection& connection) {
         return table_.settle(connection, done);

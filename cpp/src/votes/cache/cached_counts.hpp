@@ -22,11 +22,14 @@
 // Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/votes.hpp>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +38,45 @@
 #include "sync_table.hpp"
 
 namespace hotcount {
+
+/// The shards of a cluster that did not answer in a round, which goes on without them: their items are
+/// left, and the round ends with the error. Thread-safe.
+class SilentShards {
+  public:
+    bool has(std::size_t shard) const {
+        const std::lock_guard lock(mutex_);
+        return shards_.count(shard) != 0;
+    }
+    /// Fails with the error where one server has all items, or the store is closed.
+    Result<void> leave(const CountCache& cache, std::optional<std::size_t> shard,
+                       const Error& error) {
+        if (!cache.is_spread() || error.code == ErrorCode::closed) return error;
+        const std::lock_guard lock(mutex_);
+        if (shard) shards_.insert(*shard);
+        if (!error_) error_ = error;
+        return {};
+    }
+    /// Leaves one that has not answered; a later call gets the error.
+    void skip(std::size_t shard) {
+        const std::lock_guard lock(mutex_);
+        shards_.insert(shard);
+    }
+    /// Of the first that was left.
+    std::optional<Error> error() const {
+        const std::lock_guard lock(mutex_);
+        return error_;
+    }
+    void clear() {
+        const std::lock_guard lock(mutex_);
+        shards_.clear();
+        error_.reset();
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::set<std::size_t> shards_{};
+    std::optional<Error> error_{};
+};
 
 class CachedCounts {
   public:
@@ -80,14 +122,30 @@ class CachedCounts {
     bool has_doubts();
 
     /// Brings the counts of SQL to hashes.
-    Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
+    struct Filled {
+        std::set<std::string> failed{};  ///< The items whose hashes are not filled.
+        std::optional<Error> error{};    ///< The first.
 
-    /// Recounts at most `limit` items of vote_recount.
+        void fail(const std::string& item, const Error& why) {
+            failed.insert(item);
+            if (!error) error = why;
+        }
+    };
+    Filled fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline);
+    /// How long a call of the cache may take: less than the rest of the time if one of several servers
+    /// may be away.
+    Duration patience(Deadline deadline) const {
+        const Duration left = deadline.remaining();
+        return cache_->is_spread() ? std::min(left, kNodePatience) : left;
+    }
+
+    /// Recounts at most `limit` items of vote_recount, none of them of `silent` shards.
     struct Recounted {
         std::int64_t done{0};
         std::int64_t left{0};  ///< Items that could not be recounted, or beyond the limit.
     };
-    Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
+    Result<Recounted> recount(std::string_view space, std::size_t limit, SilentShards& silent,
+                              Deadline deadline);
 
   private:
     // The hashes and items of one holder, which share a fence.
@@ -95,18 +153,29 @@ class CachedCounts {
         std::vector<const Unfilled*> hashes{};
         std::vector<sql::Id> items{};
     };
-    Result<std::map<std::string, OfHolder>> by_holder(std::string_view space,
-                                                      std::span<const Unfilled> hashes,
-                                                      Deadline deadline);
+    std::map<std::string, OfHolder> by_holder(std::string_view space,
+                                              std::span<const Unfilled> hashes, Filled& filled,
+                                              Deadline deadline);
+    struct Requests {
+        std::vector<SyncTable::Request> found{};
+        std::int64_t left{0};  // At least so many more.
+    };
+    Result<Requests> read_requests(std::size_t limit, const SilentShards& silent,
+                                   Deadline deadline);
     using Fences = std::vector<std::optional<SyncFence>>;
     Result<Fences> fence(const std::string& space, std::span<const sql::Id> items,
                          const std::string& holder, Deadline deadline);
     Result<Fences> fence_in_turn(const std::string& space, std::span<const sql::Id> items,
                                  const std::string& holder, Deadline deadline);
 
+    struct Doubt {
+        std::int64_t votes{0};
+        std::uint64_t last{0};  // The number of the last doubt about it.
+    };
     struct Doubts {
         std::mutex mutex;
-        std::map<sql::Id, std::int64_t> votes;
+        std::map<sql::Id, Doubt> items{};  // Until SQL has a note of them.
+        std::uint64_t doubts{0};
     };
 
     std::shared_ptr<sql::Database> database_;

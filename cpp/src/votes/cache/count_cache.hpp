@@ -75,6 +75,8 @@ class CountCache {
     struct Page {
         std::vector<std::string> items;
         std::string next;  ///< The cursor to go on from; "0" if this was the last page.
+        /// A node of a cluster did not answer: its items are missing, and `next` is behind it.
+        std::optional<Error> failed{};
     };
     using Entries = std::vector<Result<std::optional<CacheEntry>>>;
 
@@ -124,16 +126,22 @@ class CountCache {
         (void)item;
         return 0;
     }
-    /// By shard, a number that changes when another server takes it over, also if the former one has
-    /// it back since: the new server may lack the last writes. 0: no server is known. Empty if no shard
-    /// ever changes servers.
-    virtual std::vector<std::uint32_t> terms(std::string_view space) const {
-        (void)space;
+    /// Whether the shards are on several servers, of which one may be away while others answer.
+    virtual bool is_spread() const { return false; }
+    /// By shard, a number for the history of its server's data. It changes when another server takes
+    /// the shard over, also if the former one has it back since, and when the server starts again: its
+    /// data may lack the last writes. 0: the server did not answer. Empty if no shard ever changes
+    /// servers.
+    virtual std::vector<std::uint64_t> histories(std::string_view space, Timeout timeout) {
+        (void)space, (void)timeout;
         return {};
     }
     /// How long a call without a timeout may take.
     virtual Duration default_timeout() const = 0;
 };
+
+/// How long a call waits for one of several servers, while others may answer.
+inline constexpr Duration kNodePatience = std::chrono::seconds{1};
 
 /// {store prefix}votes:{space}: and the item follows.
 inline std::string counts_prefix(std::string_view store_prefix, std::string_view space) {

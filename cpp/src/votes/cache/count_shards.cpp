@@ -1,6 +1,7 @@
 #include "count_shards.hpp"
 
 #include "redis/scripts.hpp"
+#include "redis/server_role.hpp"
 #include "redis/slots.hpp"
 
 namespace hotcount {
@@ -13,12 +14,17 @@ using redis::ReplyArray;
 // A write that creates a hash in a moving slot waits until all keys of the slot have moved: more shards
 // shorten that wait. With a few shards for each node, nodes would have unequal shares of the load.
 constexpr std::size_t kClusterShards = 128;
-// Votes that SQL has committed wait this long for a node of a cluster. Then the cache is not told of
-// them, and a worker recounts their items. The same batch may have votes for items of other nodes.
-constexpr Duration kNodePatience = std::chrono::seconds{1};
 // A timeout below this says nothing about the node.
 constexpr Duration kLeastPatience = std::chrono::milliseconds{100};
 constexpr Duration kNodePause = std::chrono::seconds{1};
+
+// The id that a server draws for the history of its data when it starts and when it is promoted; 0 if
+// it did not answer, `otherwise` if it does not tell.
+std::uint64_t history_in(const Result<Reply>& info, std::uint64_t otherwise) {
+    if (!info) return redis::concerns_all_keys(info.error()) ? 0 : otherwise;
+    const auto id = redis::info_field(*info, "master_replid");
+    return id ? std::max<std::uint64_t>(stable_hash(*id), 1) : otherwise;
+}
 
 }  // namespace
 
@@ -64,16 +70,25 @@ std::optional<std::string> CountShards::item_of(std::string_view space,
     return item;
 }
 
-std::vector<std::uint32_t> CountShards::terms(std::string_view space) const {
-    std::vector<std::uint32_t> terms;
-    if (nodes_ == nullptr) return terms;
-    terms.reserve(kClusterShards);
+std::vector<std::uint64_t> CountShards::histories(std::string_view space, Deadline deadline) const {
+    static constexpr std::string_view kAsk[] = {"INFO", "replication"};
+    if (nodes_ == nullptr) return {history_in(client_->execute(kAsk, deadline.remaining()), 1)};
+    std::vector<std::uint64_t> found(kClusterShards, 0);
+    // The first call waits for a map.
+    if (!nodes_->primaries(deadline.remaining())) return found;
+    std::map<std::uint16_t, Result<Reply>> answers;
     for (std::size_t shard = 0; shard < kClusterShards; ++shard) {
         const std::uint16_t slot = redis::slot_of(name_key(space, shard));
-        const bool known = nodes_->owner(slot) != ClusterNodes::kNobody;
-        terms.push_back(known ? nodes_->term(slot) : 0);
+        const std::uint16_t owner = nodes_->owner(slot);
+        if (owner == ClusterNodes::kNobody) continue;
+        auto answer = answers.find(owner);
+        if (answer == answers.end()) {
+            const Duration brief = std::min(Duration{deadline.remaining()}, kNodePatience);
+            answer = answers.emplace(owner, nodes_->execute_at(owner, kAsk, brief)).first;
+        }
+        found[shard] = history_in(answer->second, nodes_->term(slot));
     }
-    return terms;
+    return found;
 }
 
 // -- calls ----------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ class CountShards {
     /// The item of a hash with this key, which begins with common_prefix(); nullopt if no item has this
     /// key.
     std::optional<std::string> item_of(std::string_view space, const std::string& key) const;
-    /// As CountCache::terms().
-    std::vector<std::uint32_t> terms(std::string_view space) const;
+    /// As CountCache::histories().
+    std::vector<std::uint64_t> histories(std::string_view space, Deadline deadline) const;
 
     // -- calls
     /// A call of a script for elements of one shard, by their indices.

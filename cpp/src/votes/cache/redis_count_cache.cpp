@@ -138,16 +138,23 @@ class RedisCountCache final : public CountCache {
         const std::string_view command[] = {"SCAN",  place.cursor, "MATCH", pattern,
                                             "COUNT", size,         "TYPE",  "hash"};
         // A node that is being replaced would not answer until the deadline.
-        const Duration brief = std::min(Duration{deadline.remaining()}, default_timeout());
-        HOTCOUNT_TRY_ASSIGN(Reply reply, nodes != nullptr
-                                             ? nodes->execute_at(place.node, command, brief)
-                                             : client().execute(command, deadline.remaining()));
-        HOTCOUNT_TRY_ASSIGN(redis::ScanPage keys,
-                            redis::to_page(client().options().address(), std::move(reply)));
-        Page found{{}, std::move(keys.next)};
-        for (const std::string& key : keys.items) {
-            if (!key.starts_with(prefix)) return shards_.strange_reply();
-            if (auto item = shards_.item_of(space, key)) found.items.push_back(*std::move(item));
+        const Duration brief = std::min(Duration{deadline.remaining()}, kNodePatience);
+        auto reply = nodes != nullptr ? nodes->execute_at(place.node, command, brief)
+                                      : client().execute(command, deadline.remaining());
+        Page found{{}, "0"};
+        if (reply) {
+            HOTCOUNT_TRY_ASSIGN(redis::ScanPage keys,
+                                redis::to_page(client().options().address(), *std::move(reply)));
+            found.next = std::move(keys.next);
+            for (const std::string& key : keys.items) {
+                if (!key.starts_with(prefix)) return shards_.strange_reply();
+                if (auto item = shards_.item_of(space, key))
+                    found.items.push_back(*std::move(item));
+            }
+        } else if (nodes != nullptr) {
+            found.failed = reply.error();
+        } else {
+            return std::move(reply).error();
         }
         if (nodes == nullptr) return found;
         if (found.next == "0") {
@@ -219,8 +226,12 @@ class RedisCountCache final : public CountCache {
     }
 
     std::size_t shard_of(std::string_view item) const override { return shards_.shard_of(item); }
-    std::vector<std::uint32_t> terms(std::string_view space) const override {
-        return shards_.terms(space);
+    bool is_spread() const override { return shards_.nodes() != nullptr; }
+    std::vector<std::uint64_t> histories(std::string_view space, Timeout timeout) override {
+        // Of one server that is away, later calls of the round tell.
+        const Duration left = timeout.value_or(default_timeout());
+        return shards_.histories(
+            space, deadline_of(is_spread() ? left : std::min(left, default_timeout())));
     }
 
     Duration default_timeout() const override { return client().options().timeout; }
@@ -286,7 +297,8 @@ class RedisCountCache final : public CountCache {
             commands.push_back({"SET", keys.back(), name, "NX"});
         }
         // A node that is away is left out: a later call names its shards.
-        const Duration brief = std::min(Duration{deadline.remaining()}, default_timeout());
+        const Duration brief = std::min(Duration{deadline.remaining()},
+                                        is_spread() ? kNodePatience : default_timeout());
         std::optional<Error> refused;
         const auto replies = client().execute_many(commands, brief);
         for (std::size_t shard = 0; shard < replies.size(); ++shard) {

@@ -16,6 +16,12 @@ inline bool is_worth_another_round(ErrorCode code) {
            code != ErrorCode::permission_denied;
 }
 
+/// Whether the server may answer again.
+inline bool is_away(ErrorCode code) {
+    return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
+           code == ErrorCode::capacity || code == ErrorCode::outcome_unknown;
+}
+
 inline void add(SyncRound& sum, const SyncRound& round) {
     sum.scanned += round.scanned;
     sum.filled += round.filled;

@@ -9,6 +9,7 @@
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "count_cache.hpp"
@@ -35,11 +36,6 @@ constexpr Duration kCleanEvery = std::chrono::minutes{1};
 // While SQL is away, how soon it is asked again for the streams' name.
 constexpr Duration kAskAgain = std::chrono::seconds{1};
 
-bool is_away(ErrorCode code) {
-    return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
-           code == ErrorCode::capacity || code == ErrorCode::outcome_unknown;
-}
-
 using WaitingVote = VoteStream::Entry;
 using TakenFrom = VoteStream::Source;
 
@@ -48,20 +44,20 @@ class StreamWorker final : public StreamVisitor {
     explicit StreamWorker(std::shared_ptr<WaitingVotes> waiting) : waiting_(std::move(waiting)) {}
 
     Result<SyncRound> run_once(Timeout timeout) override {
-        std::array<std::size_t, VoteStream::kShards> shards{};
-        std::iota(shards.begin(), shards.end(), first_shard_++);
-        for (std::size_t& shard : shards) shard %= VoteStream::kShards;
-        return round_of(shards, false, timeout);
+        // A caller with a deadline waits for a node that is away; other rounds do not.
+        return round_of(next_shards(), false, timeout, timeout ? Duration::max() : kNodePatience);
     }
 
     Result<SyncRound> visit(std::span<const std::size_t> shards, Timeout timeout) override {
-        return round_of(shards, true, timeout);
+        return round_of(shards, true, timeout, Duration::max());
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
         // A round that a paused server delays must not delay the call that stops the worker.
-        auto ended = run_rounds([this](const StopRounds&) { return run_once(kPageTime); },
-                                waiting_->options.interval, stop);
+        const auto round = [this](const StopRounds&) {
+            return round_of(next_shards(), false, kPageTime, kNodePatience);
+        };
+        auto ended = run_rounds(round, waiting_->options.interval, stop);
         // Redis may have been away when the last round tried to.
         const std::unique_lock one_at_a_time(round_mutex_, kGiveBackTime);
         if (one_at_a_time) give_back(Deadline::after(kGiveBackTime));
@@ -74,8 +70,17 @@ class StreamWorker final : public StreamVisitor {
     }
 
   private:
-    // once: no stream is visited again, even if it has more votes.
-    Result<SyncRound> round_of(std::span<const std::size_t> shards, bool once, Timeout timeout) {
+    std::array<std::size_t, VoteStream::kShards> next_shards() {
+        std::array<std::size_t, VoteStream::kShards> shards{};
+        std::iota(shards.begin(), shards.end(), first_shard_++);
+        for (std::size_t& shard : shards) shard %= VoteStream::kShards;
+        return shards;
+    }
+
+    // once: no stream is visited again, even if it has more votes. patience: how long a call waits for
+    // a node of a cluster, while the nodes of other streams may answer.
+    Result<SyncRound> round_of(std::span<const std::size_t> shards, bool once, Timeout timeout,
+                               Duration patience) {
         const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
         const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
         if (!one_at_a_time) {
@@ -83,9 +88,9 @@ class StreamWorker final : public StreamVisitor {
                               "another round was under way; nothing was applied");
         }
         const Duration left = deadline.remaining();
-        auto round = whole_round(
-            shards, once, Deadline::after(left - std::min<Duration>(left / 4, kGiveBackTime)));
-        give_back(deadline);
+        const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kGiveBackTime));
+        auto round = whole_round(shards, once, patience, rounds);
+        give_back(Deadline::after(std::min(Duration{deadline.remaining()}, kGiveBackTime)));
         const std::lock_guard lock(mutex_);
         if (!round) {
             stats_.fail(round.error());
@@ -114,6 +119,7 @@ class StreamWorker final : public StreamVisitor {
         const StreamMarks::Streams streams;
         const Deadline deadline;
         const bool once;
+        const Duration patience;
         // The fence was raised, or a stream was made: the remaining votes are for the next round.
         std::atomic<bool> outdated{false};
         std::mutex mutex{};  // Guards all members below.
@@ -121,27 +127,33 @@ class StreamWorker final : public StreamVisitor {
         SyncRound done{};
         std::vector<Suspect> suspects{};
         std::optional<Error> failed{};
+        std::set<std::size_t> silent{};  // Shards whose nodes did not answer.
+
+        Deadline answer_by() const {
+            return Deadline::after(std::min(Duration{deadline.remaining()}, patience));
+        }
     };
 
     // Repeats the round with the present fence, if the fence was raised meanwhile.
-    Result<SyncRound> whole_round(std::span<const std::size_t> shards, bool once,
+    Result<SyncRound> whole_round(std::span<const std::size_t> shards, bool once, Duration patience,
                                   Deadline deadline) {
         SyncRound done{};
         bool outdated = true;
         for (int fences = 0; fences < kMostFences && outdated; ++fences) {
             if (fences > 0 && deadline.passed()) break;
             HOTCOUNT_TRY_ASSIGN(const SyncRound part,
-                                round_of_one_fence(shards, once, deadline, outdated));
+                                round_of_one_fence(shards, once, patience, deadline, outdated));
             add_round(done, part);
         }
         return done;
     }
 
     Result<SyncRound> round_of_one_fence(std::span<const std::size_t> to_visit, bool once,
-                                         Deadline deadline, bool& outdated) {
+                                         Duration patience, Deadline deadline, bool& outdated) {
         // Before any page is taken: see StreamMarks::reserve().
         HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->streams(deadline));
-        Round round{std::move(streams), deadline, once};
+        if (!waiting_->stream.in_cluster()) patience = Duration::max();
+        Round round{std::move(streams), deadline, once, patience};
         for (const std::size_t shard : to_visit) round.to_visit.push_back(Visit{shard});
         HelperThreads helpers;
         // This thread waits for them alone: an interruption then ends all of them.
@@ -152,27 +164,37 @@ class StreamWorker final : public StreamVisitor {
         if (started == 0) drain_shards(round);
         helpers.join();
         outdated = round.outdated;
-        std::array<std::size_t, VoteStream::kShards> shards{};
-        std::iota(shards.begin(), shards.end(), 0);
-        HOTCOUNT_TRY_ASSIGN(auto states,
-                            waiting_->stream.states(round.streams.space, shards, deadline));
+        HOTCOUNT_TRY_ASSIGN(auto states, states_of(round));
         // Before any error of a vote ends the round: a refused vote must not keep the ids below the
         // fence.
-        HOTCOUNT_TRY(mend_old_copy(round.streams, states, deadline));
+        HOTCOUNT_TRY(mend_old_copy(round, states));
         HOTCOUNT_TRY(settle_suspects(round));
         if (round.failed) return *round.failed;
         if (!round.suspects.empty()) {
-            HOTCOUNT_TRY_ASSIGN(states,
-                                waiting_->stream.states(round.streams.space, shards, deadline));
+            HOTCOUNT_TRY_ASSIGN(states, states_of(round));
         }
         for (const auto& state : states) round.done.at_risk += state.votes;
         round.done.unsettled = round.done.at_risk;
         return round.done;
     }
 
+    // By shard; a silent one's is empty.
+    Result<std::vector<VoteStream::State>> states_of(const Round& round) {
+        std::vector<std::size_t> heard;
+        for (const std::size_t shard : all_shards()) {
+            if (!round.silent.contains(shard)) heard.push_back(shard);
+        }
+        HOTCOUNT_TRY_ASSIGN(const auto found,
+                            waiting_->stream.states(round.streams.space, heard, round.answer_by()));
+        std::vector<VoteStream::State> states(VoteStream::kShards);
+        for (std::size_t i = 0; i < heard.size(); ++i) states[heard[i]] = found[i];
+        return states;
+    }
+
     // Redis may have an older copy of its data than the one that the fence was raised over.
-    Result<void> mend_old_copy(const StreamMarks::Streams& streams,
-                               std::span<const VoteStream::State> states, Deadline deadline) {
+    Result<void> mend_old_copy(const Round& round, std::span<const VoteStream::State> states) {
+        const StreamMarks::Streams& streams = round.streams;
+        const Deadline deadline = round.deadline;
         bool there = false;
         bool is_old = false;
         for (std::size_t shard = 0; shard < states.size(); ++shard) {
@@ -184,7 +206,7 @@ class StreamWorker final : public StreamVisitor {
                                                 std::max(fence, streams.floor), deadline));
         }
         // Not only then: ids do not show an old copy once votes have come to it.
-        if (is_old || waiting_->now() >= cleaned_ + kCleanEvery) {
+        if (round.silent.empty() && (is_old || waiting_->now() >= cleaned_ + kCleanEvery)) {
             HOTCOUNT_TRY(
                 waiting_->stream.drop_refused(streams.space, streams.fence->versions, deadline));
             for (const std::string& name : streams.former_names) {
@@ -242,12 +264,16 @@ class StreamWorker final : public StreamVisitor {
             const Deadline written_by =
                 Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
             auto taken = waiting_->stream.take(round.streams.space, shard, consumer_, visit.after,
-                                               round.deadline);
+                                               round.answer_by());
             if (!taken && taken.error().server_code == "NOGROUP") {
                 HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, seen, round.deadline));
                 continue;
             }
-            if (!taken) return std::move(taken).error();
+            if (!taken) {
+                const std::lock_guard lock(round.mutex);
+                if (waiting_->stream.in_cluster()) round.silent.insert(shard);
+                return std::move(taken).error();
+            }
             if (taken->entries.empty()) return true;
             if (taken->source != TakenFrom::fresh) visit.after = taken->entries.back().id;
             HOTCOUNT_TRY_ASSIGN(const bool written,
@@ -350,8 +376,8 @@ class StreamWorker final : public StreamVisitor {
             rows = std::move(left);
         }
         // Only now: if the process dies before, votes are written twice, which changes nothing.
-        HOTCOUNT_TRY(
-            waiting_->stream.settle(round.streams.space, shard, settled, refused, round.deadline));
+        HOTCOUNT_TRY(waiting_->stream.settle(round.streams.space, shard, settled, refused,
+                                             round.answer_by()));
         part.refused = static_cast<std::int64_t>(refused.size());
         const std::lock_guard lock(round.mutex);
         add(round.done, part);

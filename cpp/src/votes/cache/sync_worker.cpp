@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <iterator>
@@ -20,6 +21,10 @@ constexpr std::size_t kMaxRecounts = 100;
 constexpr Duration kRecountsFor = std::chrono::seconds{1};
 // How long a save waits for an item that other transactions have locked.
 constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
+// Between two looks at a node that is away.
+constexpr Duration kBetweenLooks = std::chrono::milliseconds{50};
+// Of a shard whose server has not answered since this worker began.
+constexpr std::uint64_t kNotHeard = 1;
 
 class Worker final : public SyncWorker {
   public:
@@ -28,14 +33,22 @@ class Worker final : public SyncWorker {
     Result<SyncRound> run_once(Timeout timeout) override {
         const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
         std::lock_guard one_at_a_time(round_mutex_);
-        auto round = whole_round(deadline);
+        SyncRound round{};
+        auto ended = whole_round(deadline, round);
+        // A caller with a deadline waits for a node that is away; the rounds of run() do not.
+        while (!ended && timeout && silent_.error() && is_away(ended.error().code) &&
+               !deadline.passed()) {
+            sleep_or_interrupt(kBetweenLooks);
+            round.unsettled = round.at_risk = 0;
+            ended = whole_round(deadline, round);
+        }
         std::lock_guard lock(mutex_);
-        if (!round) {
-            stats_.fail(round.error());
-            return round;
+        if (!ended) {
+            stats_.fail(ended.error());
+            return std::move(ended).error();
         }
         ++stats_.rounds;
-        add_round(stats_.total, *round);
+        add_round(stats_.total, round);
         return round;
     }
 
@@ -58,26 +71,29 @@ class Worker final : public SyncWorker {
         std::uint64_t round;
     };
 
-    Result<SyncRound> whole_round(Deadline deadline) {
+    Result<void> whole_round(Deadline deadline, SyncRound& round) {
         HOTCOUNT_TRY_ASSIGN(const std::string space, cached_->space(deadline));
         if (space != space_) {
             seen_.clear();
-            terms_.clear();
+            histories_.clear();
             taken_over_.clear();
             space_ = space;
         }
         ++round_number_;
-        note_terms();
-        SyncRound round{};
+        silent_.clear();
         HOTCOUNT_TRY(cached_->hand_over(deadline));
+        note_histories(deadline);
         HOTCOUNT_TRY(recount(deadline, round));
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
-        note_terms();
+        if (!silent_.error()) note_histories(deadline);
         HOTCOUNT_TRY(recount_taken_over(deadline, round));
-        std::lock_guard lock(mutex_);
-        if (refused_) return *std::exchange(refused_, std::nullopt);
-        return round;
+        {
+            std::lock_guard lock(mutex_);
+            if (refused_) return *std::exchange(refused_, std::nullopt);
+        }
+        if (const auto error = silent_.error()) return *error;
+        return {};
     }
 
     // A server that lost its data has many items recounted.
@@ -85,7 +101,8 @@ class Worker final : public SyncWorker {
         const std::size_t most = std::min(kMaxRecounts, cached_->options().page);
         const SteadyTime until = system_clock()->steady_now() + kRecountsFor;
         do {
-            HOTCOUNT_TRY_ASSIGN(const auto recounted, cached_->recount(space_, most, deadline));
+            HOTCOUNT_TRY_ASSIGN(const auto recounted,
+                                cached_->recount(space_, most, silent_, deadline));
             round.recounted += recounted.done;
             round.unsettled = recounted.left;
             if (recounted.done == 0) break;
@@ -158,6 +175,9 @@ class Worker final : public SyncWorker {
             HOTCOUNT_TRY_ASSIGN(
                 CountCache::Page page,
                 cached_->cache().scan(space_, pages.cursor, most, deadline.remaining()));
+            if (page.failed) {
+                HOTCOUNT_TRY(silent_.leave(cached_->cache(), std::nullopt, *page.failed));
+            }
             pages.cursor = page.next;
             pages.scanned = page.next == "0";
             // SCAN may name a key twice.
@@ -208,16 +228,27 @@ class Worker final : public SyncWorker {
             part.at_risk += entry.version - entry.saved_version;
         }
         CountCache& cache = cached_->cache();
-        if (!marks.empty()) HOTCOUNT_TRY(cache.mark(space_, marks, deadline.remaining()));
+        const auto left = [&](const Error& error) {
+            return silent_.leave(cache, std::nullopt, error);
+        };
+        if (!marks.empty()) {
+            const auto marked = cache.mark(space_, marks, cached_->patience(deadline));
+            if (!marked) HOTCOUNT_TRY(left(marked.error()));
+        }
         part.saved = static_cast<std::int64_t>(marks.size());
         if (!removable.empty()) {
-            HOTCOUNT_TRY_ASSIGN(part.deleted,
-                                cache.remove(space_, removable, deadline.remaining()));
+            const auto removed = cache.remove(space_, removable, cached_->patience(deadline));
+            if (!removed) HOTCOUNT_TRY(left(removed.error()));
+            part.deleted = removed ? *removed : 0;
         }
-        if (!outdated.empty()) HOTCOUNT_TRY(cache.drop(space_, outdated, deadline.remaining()));
+        if (!outdated.empty()) {
+            const auto dropped = cache.drop(space_, outdated, cached_->patience(deadline));
+            if (!dropped) HOTCOUNT_TRY(left(dropped.error()));
+        }
         if (!unfilled.empty()) {
-            HOTCOUNT_TRY(cached_->fill(space_, unfilled, deadline));
-            part.filled = static_cast<std::int64_t>(unfilled.size());
+            const auto filled = cached_->fill(space_, unfilled, deadline);
+            if (filled.error) HOTCOUNT_TRY(left(*filled.error));
+            part.filled = static_cast<std::int64_t>(unfilled.size() - filled.failed.size());
         }
         return part;
     }
@@ -225,13 +256,16 @@ class Worker final : public SyncWorker {
     Result<std::vector<Found>> look(std::span<const std::string> items, Deadline deadline) {
         // Before the question: due_at must not be later than any worker may delete.
         const SteadyTime asked = system_clock()->steady_now();
-        auto entries = cached_->cache().read(space_, items, deadline.remaining());
+        CountCache& cache = cached_->cache();
+        auto entries = cache.read(space_, items, cached_->patience(deadline));
         std::vector<Found> found;
         found.reserve(items.size());
         for (std::size_t i = 0; i < items.size(); ++i) {
             if (!entries[i]) {
-                if (entries[i].error().code == ErrorCode::wrong_type) continue;  // Not ours.
-                return std::move(entries[i]).error();
+                const Error& error = entries[i].error();
+                if (error.code == ErrorCode::wrong_type) continue;  // Not ours.
+                HOTCOUNT_TRY(silent_.leave(cache, cache.shard_of(items[i]), error));
+                continue;
             }
             const auto item = cached_->to_item(items[i]);
             if (!item || !entries[i]->has_value()) continue;
@@ -356,10 +390,14 @@ class Worker final : public SyncWorker {
     Result<void> check_behind(std::span<Found> found, std::span<const std::string> behind,
                               Deadline deadline) {
         if (behind.empty()) return {};
-        const auto now = cached_->cache().read(space_, behind, deadline.remaining());
+        CountCache& cache = cached_->cache();
+        const auto now = cache.read(space_, behind, cached_->patience(deadline));
         std::vector<sql::Id> lost;
         for (std::size_t i = 0; i < behind.size(); ++i) {
-            if (!now[i]) return now[i].error();
+            if (!now[i]) {
+                HOTCOUNT_TRY(silent_.leave(cache, cache.shard_of(behind[i]), now[i].error()));
+                continue;
+            }
             const auto was = std::find_if(found.begin(), found.end(), [&](const Found& each) {
                 return each.text == behind[i];
             });
@@ -374,27 +412,32 @@ class Worker final : public SyncWorker {
     }
 
     // Hashes that earlier rounds found and this one did not, although they are not due for deletion
-    // yet.
+    // yet. They are forgotten once SQL has a note of them.
     Result<void> look_for_lost(Deadline deadline, SyncRound& round) {
+        CountCache& cache = cached_->cache();
         std::vector<std::string> missing;
         for (const auto& [text, seen] : seen_) {
-            if (seen.round != round_number_) missing.push_back(text);
+            if (seen.round == round_number_ || silent_.has(cache.shard_of(text))) continue;
+            missing.push_back(text);
         }
         if (missing.empty()) return {};
-        const auto entries = cached_->cache().read(space_, missing, deadline.remaining());
+        const auto entries = cache.read(space_, missing, cached_->patience(deadline));
         const SteadyTime now = system_clock()->steady_now();
         std::vector<sql::Id> gone;
-        std::vector<std::int64_t> epochs;
+        std::vector<std::string> texts;
         for (std::size_t i = 0; i < missing.size(); ++i) {
             if (!entries[i]) continue;
             if (entries[i]->has_value()) continue;  // There again, or missed by the scan.
-            const Seen seen = seen_[missing[i]];
-            seen_.erase(missing[i]);
-            if (now >= seen.due_at) continue;
             auto item = cached_->to_item(missing[i]);
-            if (!item) continue;
+            // Deleted in order, unless its server lacks the votes by which it was not due yet.
+            const bool is_due = now >= seen_[missing[i]].due_at &&
+                                !taken_over_.contains(cache.shard_of(missing[i]));
+            if (!item || is_due) {
+                seen_.erase(missing[i]);
+                continue;
+            }
             gone.push_back(*std::move(item));
-            epochs.push_back(seen.epoch);
+            texts.push_back(missing[i]);
         }
         if (gone.empty()) return {};
         const auto read = [&](sql::Connection& connection) {
@@ -404,27 +447,35 @@ class Worker final : public SyncWorker {
                             sql::read_snapshot(cached_->database(), deadline, read));
         std::vector<sql::Id> lost;
         for (std::size_t i = 0; i < gone.size(); ++i) {
-            const bool recounted = !states[i] || states[i]->epoch > epochs[i];
+            const bool recounted = !states[i] || states[i]->epoch > seen_[texts[i]].epoch;
             if (!recounted) lost.push_back(gone[i]);
         }
         round.unsettled += static_cast<std::int64_t>(lost.size());
+        for (const std::string& text : texts) seen_.erase(text);
         return ask_recounts(lost, deadline);
     }
 
-    // Remembers the shards that another server has taken over since the last look.
-    void note_terms() {
-        const auto now = cached_->cache().terms(space_);
-        terms_.resize(now.size(), 0);
+    // Remembers the shards whose data have another history than at the last look.
+    void note_histories(Deadline deadline) {
+        const auto now = cached_->cache().histories(space_, deadline.remaining());
+        histories_.resize(now.size(), 0);
         for (std::size_t shard = 0; shard < now.size(); ++shard) {
-            if (now[shard] == 0) continue;
-            const std::uint32_t before = std::exchange(terms_[shard], now[shard]);
-            if (before != 0 && before != now[shard]) taken_over_.insert(shard);
+            std::uint64_t& known = histories_[shard];
+            if (now[shard] == 0) {
+                // Another server may take its place before this worker has heard of it.
+                if (known == 0) known = kNotHeard;
+                if (cached_->cache().is_spread()) silent_.skip(shard);
+                continue;
+            }
+            if (known != 0 && known != now[shard]) taken_over_.insert(shard);
+            known = now[shard];
         }
     }
 
-    // The new server of a shard may lack the last votes of the old one, and count on: a hash there
-    // looks like any other. So all items of the shard that have hashes, or had them, are recounted. A
-    // shard that moved in order is recounted as well: the cost is one sum for each item.
+    // The new server of a shard, or one with an older copy of its data, may lack the last votes, and
+    // count on: a hash there looks like any other. So all items of the shard that have hashes, or had
+    // them, are recounted. A shard that moved in order is recounted as well: the cost is one sum for
+    // each item.
     Result<void> recount_taken_over(Deadline deadline, SyncRound& round) {
         if (taken_over_.empty()) return {};
         std::set<sql::Id> doubtful;
@@ -462,9 +513,10 @@ class Worker final : public SyncWorker {
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
     std::uint64_t round_number_{0};
-    std::vector<std::uint32_t> terms_;  // By shard.
-    std::set<std::size_t> taken_over_;  // Shards whose items are yet to be recounted.
-    mutable std::mutex mutex_;          // Guards all members below.
+    std::vector<std::uint64_t> histories_;  // By shard; 0: not asked yet.
+    std::set<std::size_t> taken_over_;      // Shards whose items are yet to be recounted.
+    SilentShards silent_;                   // In this round.
+    mutable std::mutex mutex_;              // Guards all members below.
     std::unordered_map<std::string, Seen, KeyedHash> seen_;
     Stats stats_{};
     std::optional<Error> refused_{};  // The first refusal of this round.

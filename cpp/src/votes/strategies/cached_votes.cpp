@@ -184,8 +184,9 @@ class CachedVotes final : public SqlVotes {
     }
     void after_removal(Deadline deadline) override {
         const auto space = cached_->space(deadline);
+        SilentShards silent;
         while (space && !deadline.passed()) {
-            const auto recounted = cached_->recount(*space, options().page, deadline);
+            const auto recounted = cached_->recount(*space, options().page, silent, deadline);
             if (!recounted || recounted->done == 0 || recounted->left == 0) return;
         }
     }
@@ -416,10 +417,13 @@ class CachedVotes final : public SqlVotes {
         if (wrong.empty()) return {};
         for (const sql::Id& item : wrong) cached_->doubt(item, 0);
         HOTCOUNT_TRY(cached_->hand_over(deadline));
+        SilentShards silent;
         CachedCounts::Recounted recounted;
         do {
-            HOTCOUNT_TRY_ASSIGN(recounted, cached_->recount(space, options().page, deadline));
+            HOTCOUNT_TRY_ASSIGN(recounted,
+                                cached_->recount(space, options().page, silent, deadline));
         } while (recounted.done > 0 && recounted.left > 0);
+        if (const auto error = silent.error()) return *error;
         return {};
     }
 

@@ -198,7 +198,9 @@ std::function<void()> CachedWriter::before_answers(std::span<const sql::WriteAns
         }
     }
     auto left = increments.count(deadline);
-    if (left.empty() && !cached_->has_doubts()) return {};
+    // Before the callers return: a vote is counted, or SQL has a note that it is not.
+    if (cached_->has_doubts()) (void)cached_->hand_over(deadline);
+    if (left.empty()) return {};
     return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
 }
 
