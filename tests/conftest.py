@@ -26,7 +26,9 @@ import redis
 from tests.faults import rows
 from tests.faults.proxy import FaultProxy
 from tests.support import hang_guard, mysql_server
+from tests.support.eventually import eventually
 from tests.support.fired import FaultProofs
+from tests.support.galera_trio import GaleraTrio
 from tests.support.journal_side import JournalSide
 from tests.support.long_tests import mark_long_tests
 from tests.support.loops import run
@@ -191,6 +193,25 @@ def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
 def proxy(own_redis: RedisServer) -> Iterator[FaultProxy]:
     with FaultProxy(own_redis.socket) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[GaleraTrio]:
+    """Three nodes of Galera, which tests of a file share: what one does to them it takes back."""
+    with GaleraTrio.started() as made:
+        made.nodes[0].execute("CREATE USER app@'127.0.0.1'")
+        made.nodes[0].execute("GRANT ALL ON *.* TO app@'127.0.0.1'")
+        yield made
+
+
+@pytest.fixture
+def place(trio: GaleraTrio) -> str:
+    """A database of its own, on all nodes."""
+    name = f"t{next(_numbers)}"
+    trio.nodes[0].execute(f"CREATE DATABASE {name}")
+    asked = f"SHOW DATABASES LIKE '{name}'"
+    eventually(lambda: all(node.ask(asked) for node in trio.nodes))
+    return name
 
 
 @pytest.fixture

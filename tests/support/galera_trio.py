@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hotcount
+from hotcount._votes_base import Strategy
+
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.mariadb_server import MariaDbError, MariaDbServer
@@ -181,3 +184,16 @@ class GaleraTrio:
     def let_back(self, number: int) -> None:
         self.nodes[number].set_provider("gmcast.isolate=0")
         eventually(self.nodes[number].is_ready, 60)
+
+
+def votes_at(
+    node: GaleraNode, place: str, strategy: Strategy = "batched", timeout: float = 30
+) -> hotcount.Votes:
+    database = hotcount.Database(node.url(place), timeout=timeout)
+    return hotcount.Votes(database, None, strategy)
+
+
+def make_tables(trio: GaleraTrio, place: str, strategy: Strategy = "batched") -> None:
+    with votes_at(trio.nodes[0], place, strategy) as votes:
+        votes.create_tables()
+        votes.add_items([1, 2, 3])

@@ -20,18 +20,12 @@ class MysqlVotes final : public VoteDialect {
     std::string lock_fold(const VoteNames& n) const override { return tables(n)["lock_fold"]; }
     std::string lock_all(const VoteNames& n) const override { return tables(n)["lock_all"]; }
     std::string lock_items(const VoteNames& n) const override { return tables(n)["lock_items"]; }
-    Result<bool> pass_other_nodes(sql::Connection& connection,
+    Result<void> note_move(sql::Connection& connection, const VoteNames& names) const override {
+        return in_cluster(connection, tables(names)["note_move"]);
+    }
+    Result<void> pass_other_nodes(sql::Connection& connection,
                                   const VoteNames& names) const override {
-        static const sql::Statement kIsInCluster{
-            sql::Statements{sql::mysql::kSessionSql, {}}["is_in_cluster"]};
-        bool in_cluster = false;
-        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            in_cluster = row.integer(0) != 0;
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(kIsInCluster, {}, see));
-        if (in_cluster) HOTCOUNT_TRY(connection.run_script(tables(names)["pass_other_nodes"]));
-        return in_cluster;
+        return in_cluster(connection, tables(names)["pass_other_nodes"]);
     }
     std::string fold_lagging(const VoteNames& n) const override { return tables(n)["lagging"]; }
     bool folds_one_by_one() const override { return true; }
@@ -64,6 +58,18 @@ class MysqlVotes final : public VoteDialect {
     }
 
   private:
+    // Runs the script on a node of Galera, and nothing elsewhere.
+    static Result<void> in_cluster(sql::Connection& connection, const std::string& script) {
+        static const sql::Statement kIsInCluster{
+            sql::Statements{sql::mysql::kSessionSql, {}}["is_in_cluster"]};
+        bool is_node = false;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            is_node = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kIsInCluster, {}, see));
+        return is_node ? connection.run_script(script) : Result<void>{};
+    }
     sql::Statements tables(const VoteNames& n) const {
         return vote_statements(sql::mysql::kTablesSql, n, grammar());
     }

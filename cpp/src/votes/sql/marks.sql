@@ -22,6 +22,19 @@ SELECT value FROM {meta} WHERE name = 'folded_at'
 -- Waits for other reconciles and folds. Voters neither read nor write this mark.
 SELECT value FROM {meta} WHERE name = 'schema' {for_update}
 
+-- name: note_settling
+-- Written by each reconcile that corrects counts, with reconcile_alone's lock: nodes of a cluster that
+-- do not see each other's locks certify what is written. Its name comes after that of the locked mark,
+-- as all marks are locked in order.
+{set_mark('settled_at', CAST({now_microseconds} AS {text_cast}))}
+
+-- name: read_move
+-- Empty, or when the counts were moved while other nodes of a cluster might vote: their last votes may
+-- not be counted yet. forget_move: they are, those of the move ?1.
+SELECT value FROM {meta} WHERE name = 'moved_at'
+-- name: forget_move
+DELETE FROM {meta} WHERE name = 'moved_at' AND value = ?1
+
 -- name: write_marks
 -- Writes place, strategy and route, and the database's clock.
 INSERT INTO {meta} (name, value)

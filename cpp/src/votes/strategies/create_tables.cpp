@@ -95,26 +95,44 @@ bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) c
 }
 
 // The counts were moved while voters waited, except those at other nodes of a cluster, of which the
-// last ones wrote in the previous place.
+// last ones wrote in the previous place. The mark of the move stays until they are counted: a process
+// that ends before has the next create_tables() go on.
 Result<void> SqlVotes::count_votes_of_other_nodes(Deadline deadline) {
     const VoteDialect& dialect = layout_->vote_dialect();
-    const VoteNames names{options_, dialect.grammar()};
-    auto done =
-        sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) -> Result<bool> {
-            return dialect.pass_other_nodes(connection, names);
-        });
-    Result<void> counted;
-    if (done && *done) {
-        auto drifts = reconcile(std::nullopt, {}, deadline.remaining());
-        if (!drifts) counted = std::move(drifts).error();
-    } else if (!done) {
-        counted = std::move(done).error();
-    }
+    const auto read = [&](sql::Connection& connection) {
+        return read_mark(connection, layout_->read_move);
+    };
+    const auto pass = [&](sql::Connection& connection) {
+        return dialect.pass_other_nodes(connection, VoteNames{options_, dialect.grammar()});
+    };
+    HOTCOUNT_TRY_ASSIGN(const std::string move, sql::read_snapshot(*database_, deadline, read));
+    if (move.empty()) return {};
+    bool in_time = true;
+    ReconcileOptions how;
+    how.progress = [&](const auto&) {
+        in_time = !deadline.passed();
+        return in_time;
+    };
+    const auto count = [&]() -> Result<void> {
+        HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, pass));
+        HOTCOUNT_TRY(reconcile(std::nullopt, how, deadline.remaining()));
+        if (!in_time) {
+            return make_error(ErrorCode::deadline,
+                              "the deadline passed before all counts were compared with votes");
+        }
+        HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
+            return connection.execute(layout_->forget_move, {std::string_view{move}});
+        }));
+        return {};
+    };
+    auto counted = count();
     if (counted) return {};
     Error error = std::move(counted).error();
+    // Another process has moved the counts since, and counts these votes.
+    if (error.code == ErrorCode::config) return error;
     error.message +=
-        "; the strategy is changed, and counts may lack votes that other nodes took meanwhile: "
-        "call reconcile()";
+        "; the tables have this strategy now, and counts may lack votes that other nodes took "
+        "meanwhile: call create_tables() again, with a timeout that is long enough";
     return error;
 }
 
@@ -143,6 +161,8 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         if (!made) return false;
         HOTCOUNT_TRY_ASSIGN(const bool marked, is_marked(connection));
         if (!marked) return false;
+        HOTCOUNT_TRY_ASSIGN(const std::string move, read_mark(connection, layout_->read_move));
+        if (!move.empty()) return false;
         // A script that went on after an error, or the application, may have left them so.
         Adoption found{options_, layout_->vote_dialect()};
         HOTCOUNT_TRY(found.read(connection));
@@ -199,9 +219,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
     }
     // Before the counts: outside writes from here on are counted.
     if (apart) HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, install));
-    bool moved = false;
     const auto count = [&](sql::Connection& connection) -> Result<void> {
-        moved = false;
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
         // Another process may have installed the triggers meanwhile.
@@ -215,7 +233,6 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         if (marked) return {};
         HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), true));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
-        moved = counted;
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, or by a strategy that keeps other counts true. Votes
         // and folds are blocked.
@@ -225,10 +242,11 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         HOTCOUNT_TRY(connection.execute(
             layout_->write_marks,
             {to_string(place()), to_string(options_.strategy), std::string_view{route}}));
-        return take_over(connection);
+        HOTCOUNT_TRY(take_over(connection));
+        return dialect.note_move(connection, VoteNames{options_, dialect.grammar()});
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, count));
-    if (moved) HOTCOUNT_TRY(count_votes_of_other_nodes(deadline));
+    HOTCOUNT_TRY(count_votes_of_other_nodes(deadline));
     watch_journal();
     if (installs == OutsideWrites::leave) return {};
     // For counts_agree(). All is done without it.

@@ -150,6 +150,7 @@ Result<SqlVotes::Findings> SqlVotes::settle_drifts(std::span<const Drift> drifts
         *database_, deadline, [&](sql::Connection& connection) -> Result<Findings> {
             // A statement of its own, so that the next one sees the changes for which it waited.
             HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
+            HOTCOUNT_TRY(connection.execute(layout_->note_settling));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_));
             HOTCOUNT_TRY_ASSIGN(Findings found, find_drifts(connection, items, false));
             HOTCOUNT_TRY(repair(connection, found));

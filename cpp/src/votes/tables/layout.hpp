@@ -117,6 +117,7 @@ class Layout {
     sql::Statement lock_item;        ///< item: its row, locked until the commit
     sql::Statement keep_item;        ///< item: its row, not to be deleted until the commit
     sql::Statement reconcile_alone;  ///< waits for other reconciles and folds
+    sql::Statement note_settling;    ///< that a reconcile corrects counts
     sql::Statement count_in_item;    ///< item -> vote_count
     sql::Statement append;           ///< item, difference: a journal row
     sql::Statement read_place;       ///< -> the place of these tables' counts
@@ -126,6 +127,8 @@ class Layout {
     sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
     sql::Statement read_folded;      ///< -> when the last fold began
     sql::Statement write_marks;      ///< place, strategy, route; and the database's clock
+    sql::Statement read_move;        ///< -> the move after which other nodes' votes may be missing
+    sql::Statement forget_move;      ///< that move
 
     /// item, user -> value, previous, version of a vote, whose row is locked until the commit
     sql::Statement lock_vote;

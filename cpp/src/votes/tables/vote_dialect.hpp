@@ -54,12 +54,12 @@ class VoteDialect {
     /// sums.
     virtual bool folds_one_by_one() const { return false; }
 
-    /// In a cluster whose nodes do not see each other's locks: commits here what other nodes have
-    /// begun to commit to the vote tables, and has them refuse what they began before. Returns whether
-    /// there are such nodes. Outside of a transaction.
-    virtual Result<bool> pass_other_nodes(sql::Connection&, const VoteNames&) const {
-        return false;
-    }
+    /// In a cluster whose nodes do not see each other's locks: writes, in the transaction that moves the
+    /// counts, the mark of Layout::read_move.
+    virtual Result<void> note_move(sql::Connection&, const VoteNames&) const { return {}; }
+    /// There, and outside of a transaction: commits here what other nodes have begun to commit to the
+    /// tables of votes and items, and has them refuse what they began before.
+    virtual Result<void> pass_other_nodes(sql::Connection&, const VoteNames&) const { return {}; }
 
     // -- reading counts -------------------------------------------------------------------------
     /// The most items in one statement of read_counts(): a server's round trip is worth a longer

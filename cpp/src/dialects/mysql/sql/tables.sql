@@ -26,13 +26,25 @@ FROM {meta}
 ORDER BY name
 FOR UPDATE;
 
+-- name: note_move
+-- Galera: other nodes' votes are to be counted after this move of the counts. A process at another node
+-- that opens the streams of write_behind meanwhile does not see this transaction's locks; it writes
+-- stream_life, too, so that one of both is refused.
+{set_mark('moved_at', CAST({now_microseconds} AS {text_cast}))};
+UPDATE {meta}
+SET value = CAST(value + 1 AS CHAR)
+WHERE name = 'stream_life';
+
 -- name: pass_other_nodes
 -- Galera runs ANALYZE TABLE on each node at the same place among all transactions. It refuses a
 -- transaction on these tables that comes later and whose node had not run this when it was to commit.
--- Earlier ones are committed on this node when the statement returns. Reads 20 pages of each index.
+-- Earlier ones are committed on this node when the statement returns. Reads 20 pages of each index. The
+-- items are among the tables for workers of strategy cached, which write counts without votes.
+SET SESSION wsrep_OSU_method = 'TOI';
 ANALYZE TABLE
     {vote} /*M! PERSISTENT FOR COLUMNS () INDEXES () */,
-    {anonymous_vote} /*M! PERSISTENT FOR COLUMNS () INDEXES () */
+    {anonymous_vote} /*M! PERSISTENT FOR COLUMNS () INDEXES () */,
+    {item} /*M! PERSISTENT FOR COLUMNS () INDEXES () */
 
 -- name: lock_items
 -- Blocks changes of items until the commit.
