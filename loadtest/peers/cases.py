@@ -222,15 +222,15 @@ class Setup:
         return [case(name, "limiters", runs, audited=False) for name, runs in made.items()]
 
     def _limiters_of_rust(self) -> dict[str, Runs]:
-        ours = self._available(lambda: native.limits_program(self._build))
+        ours = self._available(lambda: native.cpp_program(self._build, "limits from C++ and Rust"))
         if ours is None:
             return {}
         made: dict[str, Runs] = {}
         governor = self._available(native.rust_program)
         if governor is not None:
             made["C++, memory, 1 thread"] = {
-                name: partial(native.singly, program, "memory", 1, KEYS, 0)
-                for name, program in ((OURS, ours), (GOVERNOR, governor))
+                OURS: partial(native.singly, ours, "memory-hits", 1, KEYS, 0),
+                GOVERNOR: partial(native.singly, governor, "memory", 1, KEYS, 0),
             }
         crab = self._available(native.throttlecrab)
         benchmark = self._available(native.find_benchmark)
@@ -239,7 +239,7 @@ class Setup:
             command = f"THROTTLE k:__rand_int__ {limiters.A_MINUTE} {limiters.A_MINUTE} 60"
             asks = native.RedisBenchmark(benchmark, crab.port, 64, 1, command)
             made["C++, Redis, 64 in flight"] = {
-                OURS: partial(native.singly, ours, "redis", 64, KEYS, self._port),
+                OURS: partial(native.singly, ours, "redis-hits", 64, KEYS, self._port),
                 THROTTLECRAB: asks.run,
             }
         return made
@@ -282,7 +282,7 @@ class Setup:
         return [case(name, "sets", runs, audited=False) for name, runs in made.items()]
 
     def _cpp(self) -> list[Case]:
-        cpp = self._available(lambda: native.cpp_program(self._build))
+        cpp = self._available(lambda: native.cpp_program(self._build, "hotcount from C++, rueidis"))
         if cpp is None:
             return []
         go = self._available(lambda: native.go_program(native.find_go()))

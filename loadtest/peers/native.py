@@ -1,8 +1,7 @@
 """Contenders that are programs: hotcount from C++, a client of Go, Rust's limiters, and
 redis-benchmark; and where this work tree and another one have theirs.
 
-    hotcount-peers-cpp PORT blocking|completions WIDTH SECONDS KEYS SEED
-    hotcount-peers-limits PORT memory|redis WIDTH SECONDS KEYS SEED
+    hotcount-peers-cpp PORT blocking|completions|memory-hits|redis-hits WIDTH SECONDS KEYS SEED
     hotcount-peers-go PORT rueidis|rueidis-delayed WIDTH SECONDS KEYS SEED
     hotcount-peers-rust PORT memory WIDTH SECONDS KEYS SEED
 
@@ -30,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 GO_SOURCES = ROOT / "loadtest" / "peers" / "go"
 CPP_PROGRAM = Path("loadtest", "peers", "cpp", "hotcount-peers-cpp")
 VOTES_PROGRAM = CPP_PROGRAM.with_name("hotcount-peers-votes")
-LIMITS_PROGRAM = CPP_PROGRAM.with_name("hotcount-peers-limits")
 RUST_SOURCES = ROOT / "loadtest" / "peers" / "rust"
 RUST_BUILD = ROOT / "build" / "peers" / "rust"
 # crates.io has it as a program.
@@ -86,17 +84,10 @@ def singly(
     return parse_line(run([str(program), *map(str, words)]))
 
 
-def cpp_program(build: Path) -> Path:
+def cpp_program(build: Path, purpose: str) -> Path:
     program = build / CPP_PROGRAM
     if not program.exists():
-        raise LeftOut(f"{program} is not built: hotcount from C++, rueidis left out")
-    return program
-
-
-def limits_program(build: Path) -> Path:
-    program = build / LIMITS_PROGRAM
-    if not program.exists():
-        raise LeftOut(f"{program} is not built: limits from C++ and Rust left out")
+        raise LeftOut(f"{program} is not built: {purpose} left out")
     return program
 
 

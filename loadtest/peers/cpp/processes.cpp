@@ -1,5 +1,3 @@
-#include "processes.hpp"
-
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -18,6 +16,7 @@
 
 #include "load/histogram.hpp"
 #include "load/workload.hpp"
+#include "votes.hpp"
 
 namespace hotcount::peers {
 

@@ -1,5 +1,3 @@
-#include "voters.hpp"
-
 #include <algorithm>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <optional>
@@ -7,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "votes.hpp"
 
 namespace hotcount::peers {
 namespace {

@@ -36,8 +36,7 @@
 #include <vector>
 
 #include "load/histogram.hpp"
-#include "processes.hpp"
-#include "voters.hpp"
+#include "votes.hpp"
 
 namespace hotcount::peers {
 namespace {

@@ -247,7 +247,7 @@ def test_the_runner_fails_where_a_program_lost_adds_or_failed(
 
 def test_a_program_that_is_not_built_is_named(tmp_path: Path) -> None:
     with pytest.raises(native.LeftOut, match="is not built: hotcount from C"):
-        native.cpp_program(tmp_path)
+        native.cpp_program(tmp_path, "hotcount from C++")
 
 
 def test_go_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

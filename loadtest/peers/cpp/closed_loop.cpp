@@ -1,17 +1,25 @@
-// Calls in a closed loop, for so long, and the program around them: what the programs of this folder that
-// stand beside other languages' clients have in common.
+// hotcount-peers-cpp: calls in a closed loop, to stand beside the clients of other languages.
 //
-//   PROGRAM PORT MODE WIDTH SECONDS KEYS SEED
+//   hotcount-peers-cpp PORT MODE WIDTH SECONDS KEYS SEED
 //
-// The keys are drawn uniformly, before the clock starts. loadtest/peers/native.py runs them and reads their
-// one line of JSON. Exit code: 0, 1 if a call failed, 2 on bad usage.
-#pragma once
+//   blocking        adds of 1 to counters in Redis by WIDTH threads, over one client that they share
+//   completions     the same by one thread that keeps WIDTH adds under way
+//   memory-hits     hits of a limiter in memory by WIDTH threads, all of which it admits; PORT is not used
+//   redis-hits      hits of a limiter in Redis by one thread that keeps WIDTH hits under way
+//
+// Each caller draws its keys uniformly before the clock starts. loadtest/peers/native.py runs the program
+// and reads its one line of JSON. Exit code: 0, 1 if a call failed, 2 on bad usage.
 
+#include <algorithm>
+#include <array>
 #include <barrier>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <hotcount/counter.hpp>
+#include <hotcount/limiter.hpp>
+#include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <iostream>
 #include <memory>
@@ -23,18 +31,22 @@
 #include <utility>
 #include <vector>
 
-namespace peers {
+namespace {
+
+using hotcount::Counter;
+using hotcount::Decision;
+using hotcount::Limiter;
+using hotcount::Result;
 
 using Clock = std::chrono::steady_clock;
 using Keys = std::vector<std::string>;
 
 // Calls of each caller before the clock starts: the connection is made, buffers have their size.
-inline constexpr int kWarm = 5;
-inline constexpr std::size_t kDraws = 10'007;
+constexpr int kWarm = 5;
+constexpr std::size_t kDraws = 10'007;
 
 struct Settings {
     std::uint16_t port{};
-    std::string_view mode{};
     int width{};
     double seconds{};
     std::uint32_t keys{};
@@ -47,18 +59,18 @@ struct Outcome {
     double seconds{};
 };
 
-[[noreturn]] inline void fail(std::string_view message) {
+[[noreturn]] void fail(std::string_view message) {
     std::cerr << message << '\n';
     std::exit(1);
 }
 
 template <class T>
-T value_of(hotcount::Result<T> result) {
+T value_of(Result<T> result) {
     if (!result.ok()) fail(result.error().message);
     return std::move(result).value();
 }
 
-inline std::shared_ptr<hotcount::redis::Client> connect(const Settings& settings) {
+std::shared_ptr<hotcount::redis::Client> connect(const Settings& settings) {
     hotcount::redis::Options options;
     options.port = settings.port;
     options.timeout = std::chrono::seconds{30};
@@ -66,7 +78,7 @@ inline std::shared_ptr<hotcount::redis::Client> connect(const Settings& settings
 }
 
 /// The keys of one caller, over and over again.
-inline Keys draw(const Settings& settings, std::uint32_t caller) {
+Keys draw(const Settings& settings, std::uint32_t caller) {
     std::mt19937 random(settings.seed * 10'000 + caller);
     std::uniform_int_distribution<std::uint32_t> index(0, settings.keys - 1);
     Keys drawn(kDraws);
@@ -74,7 +86,7 @@ inline Keys draw(const Settings& settings, std::uint32_t caller) {
     return drawn;
 }
 
-inline double since(Clock::time_point start) {
+double since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -159,26 +171,79 @@ bool parse(std::string_view text, Number& number) {
     return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// main() of a program with two modes: `run(settings)` gives the outcome.
-template <class Run>
-int run_program(int count, char** words, std::string_view name, std::string_view one,
-                std::string_view other, const Run& run) {
+// -- the modes ------------------------------------------------------------------------------------
+
+Outcome blocking(const Settings& settings) {
+    const auto counter = value_of(Counter::make(connect(settings)));
+    return by_threads(settings, 1, [&](const std::string& key) { value_of(counter->add(key)); });
+}
+
+Outcome completions(const Settings& settings) {
+    const auto client = connect(settings);
+    const auto counter = value_of(Counter::make(client));
+    return by_completions(settings, *client, [&](const std::string& key, auto done) {
+        counter->add_async(key, 1, [done](Result<std::int64_t> value) {
+            value_of(std::move(value));
+            done();
+        });
+    });
+}
+
+hotcount::LimiterOptions wide() {
+    hotcount::LimiterOptions options;
+    options.rates = {value_of(hotcount::Rate::parse("1000000000/minute"))};
+    return options;
+}
+
+void check(Result<Decision> decision) {
+    if (!value_of(std::move(decision)).allowed) fail("a hit was not admitted");
+}
+
+Outcome memory_hits(const Settings& settings) {
+    // A look at the clock costs as much as a hit in memory.
+    constexpr int kAtOnce = 64;
+    const auto limiter = value_of(Limiter::make(value_of(hotcount::memory::Store::make()), wide()));
+    return by_threads(settings, kAtOnce, [&](const std::string& key) { check(limiter->hit(key)); });
+}
+
+Outcome redis_hits(const Settings& settings) {
+    const auto client = connect(settings);
+    const auto limiter = value_of(Limiter::make(client, wide()));
+    return by_completions(settings, *client, [&](const std::string& key, auto done) {
+        limiter->hit_async(key, 1, [done](Result<Decision> decision) {
+            check(std::move(decision));
+            done();
+        });
+    });
+}
+
+struct Mode {
+    std::string_view name;
+    Outcome (*run)(const Settings& settings);
+};
+constexpr std::array kModes{Mode{"blocking", blocking}, Mode{"completions", completions},
+                            Mode{"memory-hits", memory_hits}, Mode{"redis-hits", redis_hits}};
+
+}  // namespace
+
+int main(int count, char** words) {
     Settings settings;
-    const bool good = count == 7 && (words[2] == one || words[2] == other) &&
-                      parse(words[1], settings.port) && parse(words[3], settings.width) &&
-                      parse(words[4], settings.seconds) && parse(words[5], settings.keys) &&
-                      parse(words[6], settings.seed) && settings.width > 0 &&
-                      settings.seconds > 0 && settings.keys > 0;
+    const auto* mode = kModes.end();
+    if (count == 7) {
+        mode = std::find_if(kModes.begin(), kModes.end(),
+                            [&](const Mode& each) { return each.name == words[2]; });
+    }
+    const bool good = mode != kModes.end() && parse(words[1], settings.port) &&
+                      parse(words[3], settings.width) && parse(words[4], settings.seconds) &&
+                      parse(words[5], settings.keys) && parse(words[6], settings.seed) &&
+                      settings.width > 0 && settings.seconds > 0 && settings.keys > 0;
     if (!good) {
-        std::cerr << "usage: " << name << " PORT " << one << '|' << other
-                  << " WIDTH SECONDS KEYS SEED\n";
+        std::cerr << "usage: hotcount-peers-cpp PORT blocking|completions|memory-hits|redis-hits "
+                     "WIDTH SECONDS KEYS SEED\n";
         return 2;
     }
-    settings.mode = words[2];
-    const Outcome outcome = run(settings);
+    const Outcome outcome = mode->run(settings);
     std::cout << "{\"adds\": " << outcome.calls << ", \"warm_adds\": " << outcome.warm_calls
               << ", \"seconds\": " << outcome.seconds << "}\n";
     return 0;
 }
-
-}  // namespace peers

@@ -1,4 +1,5 @@
-// The processes of hotcount-peers-votes, and the memory that they share.
+// The parts of hotcount-peers-votes: its settings, the voters of a process (voters.cpp), and the
+// processes with the memory that they share (processes.cpp).
 #pragma once
 
 #include <sys/types.h>
@@ -6,12 +7,50 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <hotcount/sql.hpp>
+#include <hotcount/votes.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "voters.hpp"
-
 namespace hotcount::peers {
+
+constexpr Duration kTimeout = std::chrono::seconds{60};
+
+struct Settings {
+    std::string url{};
+    std::string strategy{"batched"};
+    int processes{1};
+    int callers{1};
+    std::int64_t items{1};
+    double zipf{0.99};
+    double reads{0};
+    double seconds{2};
+    double warm_up{0.4};
+    std::uint64_t seed{1};
+    bool aside{false};
+    bool hold{false};
+};
+
+// -- voters.cpp -----------------------------------------------------------------------------------
+
+/// The state that a process's callers share, for each strategy. All callers of the process may call it
+/// at once, unless there is one caller only. A failed call returns the library's error.
+class Voters {
+  public:
+    virtual ~Voters() = default;
+    virtual Result<void> vote(std::int64_t item, std::int64_t user) = 0;
+    virtual void vote_async(std::int64_t item, std::int64_t user, Completion<Cast> done) = 0;
+    virtual Result<std::int64_t> count(std::int64_t item) = 0;
+};
+
+/// A connection for each caller; the process that asks for it must not be forked afterwards.
+Result<std::shared_ptr<sql::Database>> open_database(const Settings& settings);
+Result<std::shared_ptr<Votes>> make_votes(const std::shared_ptr<sql::Database>& database,
+                                          const std::string& strategy);
+Result<std::unique_ptr<Voters>> make_voters(const Settings& settings);
+
+// -- processes.cpp --------------------------------------------------------------------------------
 
 std::int64_t now_ns();
 std::int64_t in_ns(double seconds);

@@ -1,17 +1,58 @@
-// Committed votes on SQLite (WAL, synchronous=FULL), one hot item, blocking callers. The folder is
-// the current one: its disk is what is measured.
+// What needs no server: the memory store with Counter on top of it, and committed votes on SQLite (WAL,
+// synchronous=FULL), one hot item, blocking callers. The SQLite file is in the current folder: the disk of
+// that folder is measured.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <hotcount/counter.hpp>
+#include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/votes.hpp>
 #include <string>
+#include <vector>
 
 namespace {
 
 using namespace hotcount;
+
+// -- memory ---------------------------------------------------------------------------------------
+
+std::shared_ptr<Counter> shared_counter() {
+    static const auto counter = *Counter::make(*memory::Store::make());
+    return counter;
+}
+
+void add_one_hot_key(benchmark::State& state) {
+    const auto counter = shared_counter();
+    for (auto _ : state) benchmark::DoNotOptimize(counter->add("hot"));
+    state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(add_one_hot_key)->ThreadRange(1, 8)->UseRealTime();
+
+void add_many_keys(benchmark::State& state) {
+    const auto counter = shared_counter();
+    std::vector<std::string> keys;
+    for (int i = 0; i < 10'000; ++i) keys.push_back("user:" + std::to_string(i));
+    Random random{static_cast<std::uint64_t>(state.thread_index()) + 1};
+    for (auto _ : state) benchmark::DoNotOptimize(counter->add(keys[random.below(keys.size())]));
+    state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(add_many_keys)->ThreadRange(1, 8)->UseRealTime();
+
+void compose_full_key(benchmark::State& state) {
+    for (auto _ : state) benchmark::DoNotOptimize(full_key("app:", "count", "user:12345"));
+}
+BENCHMARK(compose_full_key);
+
+void encode_a_tuple_key(benchmark::State& state) {
+    const std::string_view parts[] = {"api", "user:12345", "/v1/items"};
+    for (auto _ : state) benchmark::DoNotOptimize(encode_parts(parts));
+}
+BENCHMARK(encode_a_tuple_key);
+
+// -- SQLite ---------------------------------------------------------------------------------------
 
 // A database of this benchmark's own; made by thread 0 before the threads start.
 class VotesFile {
