@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "redis/slots.hpp"
+#include "redis/cluster_client.hpp"
 #include "retry_flight.hpp"
 
 namespace hotcount {

@@ -5,9 +5,9 @@
 
 #include "backend.hpp"
 #include "hotcount_embedded/counter/lua.hpp"
+#include "redis/cluster_client.hpp"
 #include "redis/commands.hpp"
 #include "redis/scripts.hpp"
-#include "redis/slots.hpp"
 #include "retry_flight.hpp"
 
 namespace hotcount {

@@ -5,7 +5,7 @@
 #include <hotcount/detail/base/shared_objects.hpp>
 #include <utility>
 
-#include "redis/slots.hpp"
+#include "redis/cluster_client.hpp"
 
 namespace hotcount {
 

@@ -1,8 +1,8 @@
-#include "background_thread.hpp"
-
 #include <chrono>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <utility>
+
+#include "shared_connection.hpp"
 
 namespace hotcount::redis {
 namespace {

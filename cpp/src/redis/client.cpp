@@ -15,13 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "background_thread.hpp"
 #include "cluster_client.hpp"
 #include "commands.hpp"
 #include "dedicated_connections.hpp"
 #include "server_role.hpp"
 #include "shared_connection.hpp"
-#include "slots.hpp"
 #include "socket_loop_connection.hpp"
 #include "tls.hpp"
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "background_thread.hpp"
 #include "cluster_calls.hpp"
 #include "cluster_map.hpp"
 #include "commands.hpp"
+#include "shared_connection.hpp"
 #include "socket_loop_connection.hpp"
 
 namespace hotcount::redis {

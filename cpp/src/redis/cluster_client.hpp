@@ -1,7 +1,9 @@
 // The client of a Redis or Valkey cluster: like that of one server (redis.hpp), with a connection
-// to each primary that calls need. ClusterNodes tells concepts which primary a key belongs to.
+// to each primary that calls need. For concepts: the slot of a key, and ClusterNodes, which tells the
+// primary that owns a slot.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <hotcount/redis.hpp>
 #include <memory>
@@ -11,6 +13,20 @@
 #include <vector>
 
 namespace hotcount::redis {
+
+// -- slots.cpp: the slot of a key is the CRC16 of its hash tag or else of the whole key, mod 16384 --
+
+inline constexpr std::size_t kSlots = 16384;
+
+/// The part of a key that is hashed: the text between the first '{' and the next '}', if it is not
+/// empty; otherwise the whole key.
+std::string_view hash_tag(std::string_view key);
+/// Whether the prefix has a '{' and no whole hash tag: the rest of a key would end the tag.
+bool opens_hash_tag(std::string_view prefix);
+
+std::uint16_t slot_of(std::string_view key);
+
+// -- the client -----------------------------------------------------------------------------------
 
 /// Client::make() has checked the options.
 std::shared_ptr<Client> make_cluster_client(Options options);

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster_client.hpp"
 #include "commands.hpp"
-#include "slots.hpp"
 
 namespace hotcount::redis {
 namespace {

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "cluster_client.hpp"
 #include "multiplexer.hpp"
-#include "slots.hpp"
 #include "topology.hpp"
 
 namespace hotcount::redis {

@@ -1,6 +1,6 @@
-#include "slots.hpp"
-
 #include <array>
+
+#include "cluster_client.hpp"
 
 namespace hotcount::redis {
 namespace {

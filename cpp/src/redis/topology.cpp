@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "cluster_client.hpp"
+
 namespace hotcount::redis {
 namespace {
 

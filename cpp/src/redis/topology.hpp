@@ -16,8 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include "slots.hpp"
-
 namespace hotcount::redis {
 
 /// A primary that owns slots. Its id stays the same when it gets another address.

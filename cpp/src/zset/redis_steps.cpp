@@ -10,7 +10,6 @@
 #include "hotcount_embedded/zset/lua.hpp"
 #include "redis/cluster_client.hpp"
 #include "redis/scripts.hpp"
-#include "redis/slots.hpp"
 
 namespace hotcount::zset {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "redis/slots.hpp"
+#include "redis/cluster_client.hpp"
 
 namespace hotcount::redis {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "redis/cluster_client.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount::redis {

@@ -10,8 +10,8 @@
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
+#include "redis/cluster_client.hpp"
 #include "redis/scripts.hpp"
-#include "redis/slots.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {

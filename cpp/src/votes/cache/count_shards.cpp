@@ -1,8 +1,8 @@
 #include "count_shards.hpp"
 
+#include "redis/cluster_client.hpp"
 #include "redis/scripts.hpp"
 #include "redis/server_role.hpp"
-#include "redis/slots.hpp"
 
 namespace hotcount {
 namespace {

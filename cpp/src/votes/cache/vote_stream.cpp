@@ -7,7 +7,7 @@
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
-#include "redis/slots.hpp"
+#include "redis/cluster_client.hpp"
 #include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
