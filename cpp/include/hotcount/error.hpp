@@ -66,7 +66,7 @@ struct ErrorFacts {
     /// The ids of a vote, as the tables hold them.
     std::optional<std::variant<std::int64_t, std::string>> item, user;
     std::string missing;  ///< "item" or "user": the row whose absence made a vote fail.
-    /// The session whose COMMIT got no answer, as its dialect names it (sql/unknown.hpp).
+    /// The session whose COMMIT got no answer, as its dialect names it (sql/transaction.hpp).
     std::string lost_session;
 };
 

@@ -24,7 +24,6 @@
 #include "limiter/stored_law.hpp"
 #include "sql/dialect.hpp"
 #include "sql/statements.hpp"
-#include "sql/table_name.hpp"
 
 namespace hotcount {
 

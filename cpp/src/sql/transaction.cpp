@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
-#include <hotcount/detail/sql/unknown.hpp>
 
 #include "pool.hpp"
 

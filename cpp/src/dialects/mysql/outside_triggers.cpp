@@ -8,7 +8,6 @@
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/dialect.hpp"
 #include "sql/statements.hpp"
-#include "sql/table_name.hpp"
 #include "votes/tables/adoption.hpp"
 #include "votes/tables/count_place.hpp"
 

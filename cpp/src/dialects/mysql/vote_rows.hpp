@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "sql/dialect.hpp"
 #include "sql/statements.hpp"
-#include "sql/table_name.hpp"
 #include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/vote_dialect.hpp"
 

@@ -267,18 +267,19 @@ class PostgresConnection final : public Connection {
     bool noticed_{false};          // A notice came that belongs to no call.
     bool replicas_unsure_{false};  // Committed, but cancelled during the wait for standbys.
     bool heard_warning_{false};    // The commit of await_standbys() was answered with a warning.
-    bool commit_is_open_{false};   // COMMIT was sent, and its deadline passed before the answer.
-    bool cancelled_{false};        // The server was asked to end the statement that runs alone.
+    // COMMIT, or a statement that runs alone, was sent, and its deadline passed before the answer.
+    bool commit_is_open_{false};
+    bool cancelled_{false};  // The server was asked to end the statement that runs alone.
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};        // The primary's term (PrimaryWatch) at connection.
     bool began_read_only_{false};  // The server was read-only then.
     SteadyTime connected_{};
-    std::size_t host_{0};                             // Index among the URL's hosts.
-    std::string session_{};                           // With several hosts: its name (unknown.hpp).
-    SteadyTime sent_{};                               // When something was last sent.
-    SteadyTime looked_{};                             // When another host was last looked for.
-    bool replaced_{false};                            // Another host is the primary now.
+    std::size_t host_{0};    // Index among the URL's hosts.
+    std::string session_{};  // With several hosts: its name (sql/transaction.hpp).
+    SteadyTime sent_{};      // When something was last sent.
+    SteadyTime looked_{};    // When another host was last looked for.
+    bool replaced_{false};   // Another host is the primary now.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
     // Names prepared in the session. Statements of equal text, as of two objects over the same
     // tables, share one name.

@@ -8,7 +8,6 @@
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
-#include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {

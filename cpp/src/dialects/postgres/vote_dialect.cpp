@@ -4,7 +4,7 @@
 #include "ballots.hpp"
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_reader.hpp"
 #include "votes/tables/sync_pages.hpp"

@@ -18,7 +18,6 @@
 #include "hotcount_embedded/dialects/sqlite/sql.hpp"
 #include "sql/dialect.hpp"
 #include "sql/statements.hpp"
-#include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {

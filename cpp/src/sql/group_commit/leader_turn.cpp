@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
-#include <hotcount/detail/sql/unknown.hpp>
 #include <utility>
 
 namespace hotcount::sql {
@@ -56,7 +55,7 @@ void LeaderTurn::resume() {
     doubt_.reset();
     resumes_ = true;
     write_batch(awaited);
-    if (awaits_commit()) forgo();
+    if (awaits_commit()) abandon_commit();
     defer(after);
     lease_.reset();
 }
@@ -66,7 +65,7 @@ bool LeaderTurn::awaits_commit_of(const QueuedWrite& write) const {
                        [&](const auto& each) { return each.get() == &write; });
 }
 
-void LeaderTurn::forgo() {
+void LeaderTurn::abandon_commit() {
     settle(awaited_, *doubt_);
     defer(after_awaited_);
     awaited_.clear();

@@ -29,13 +29,13 @@ class LeaderTurn final : public BatchTurn {
     /// Call instead of run() if begin() failed.
     void fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, const Error& error);
     /// True if the deadline passed before COMMIT was answered and other members have time left: call
-    /// resume() or forgo().
+    /// resume() or abandon_commit().
     bool awaits_commit() const { return doubt_.has_value(); }
     bool awaits_commit_of(const QueuedWrite& write) const;
     /// Continues run() for those members until the latest of their deadlines. Any thread may call it.
     void resume();
     /// Gives up on the answer: the outcome is unknown for all members.
-    void forgo();
+    void abandon_commit();
 
     // BatchTurn
     Deadline deadline() const override { return deadline_; }

@@ -246,7 +246,7 @@ std::optional<Result<void>> GroupQueue::lead_once(QueuedWrite* own, Deadline dea
             return leave_commit_to_pool(*own, own_is_settled, std::move(leader), std::move(group),
                                         started);
         } else {
-            leader->forgo();
+            leader->abandon_commit();
         }
     }
     std::optional<Result<void>> answer;

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "folder.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 
 namespace hotcount {
 

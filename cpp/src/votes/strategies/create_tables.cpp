@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "sql_votes.hpp"
 #include "votes/cache/stream_marks.hpp"
 #include "votes/tables/adoption.hpp"

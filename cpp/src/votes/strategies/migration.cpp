@@ -3,7 +3,7 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "hotcount_embedded/votes/sql.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "sql_votes.hpp"
 #include "votes/cache/stream_marks.hpp"
 #include "votes/tables/adoption.hpp"

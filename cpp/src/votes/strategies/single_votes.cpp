@@ -4,7 +4,6 @@
 #include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
-#include <hotcount/detail/sql/unknown.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <limits>
 

@@ -5,7 +5,7 @@
 #include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
 #include "votes/tables/vote_writer.hpp"

@@ -3,7 +3,6 @@
 #include <hotcount/votes.hpp>
 
 #include "sql/dialect.hpp"
-#include "sql/table_name.hpp"
 #include "sql_votes.hpp"
 #include "votes/cache/sync_table.hpp"
 #include "votes/tables/layout.hpp"

@@ -12,7 +12,7 @@
 
 #include "found_table.hpp"
 #include "layout.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 
 namespace hotcount {
 

@@ -4,7 +4,7 @@
 
 #include "hotcount_embedded/votes/sql.hpp"
 #include "outside_triggers.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "sync_pages.hpp"
 #include "vote_dialect.hpp"
 

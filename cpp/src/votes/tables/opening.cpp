@@ -3,7 +3,7 @@
 #include <array>
 
 #include "hotcount_embedded/votes/sql.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {

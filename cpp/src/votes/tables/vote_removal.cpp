@@ -7,7 +7,7 @@
 #include "adopter.hpp"
 #include "count_place.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
-#include "sql/table_name.hpp"
+#include "sql/dialect.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
