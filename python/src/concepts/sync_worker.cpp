@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "votes.hpp"
-#include "write_behind.hpp"
 
 namespace hotcount::python {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "native/key_batches.hpp"
 #include "votes.hpp"
-#include "write_behind.hpp"
 
 namespace hotcount::python {
 
