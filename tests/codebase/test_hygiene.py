@@ -93,6 +93,7 @@ LONG = {
     "python/hotcount/live_sets.py": "likewise",
     "python/hotcount/votes.py": "likewise",
     "cpp/src/votes/cache/stream_worker.cpp": "one loop, from a stream's page to SQL and back",
+    "cpp/src/votes/cache/sync_worker.cpp": "one round, from the hashes of a cache to SQL and back",
     "python/src/concepts/stores.cpp": "the options of all stores, and how each is read and shown",
     "tests/cpp/redis/cluster_schedules_test.cpp": "one model and what is drawn against it",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",
