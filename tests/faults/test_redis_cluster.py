@@ -180,6 +180,7 @@ def test_a_planned_failover_loses_nothing(
 ) -> None:
     ledger = under_adds(cluster, callers, lambda: cluster.fail_over(3))
     assert not ledger.failed
+    assert not ledger.unknown
 
 
 @CALLERS

@@ -141,7 +141,7 @@ void ClusterMap::refresh(SteadyTime due) {
         }
         found = true;
         router_.apply(*map, all[i]);
-        Told told{asked_at, router_.node_at(all[i]), {}, {}};
+        Told told{asked_at, router_.node_at(all[i]), map->has_epochs, {}, {}};
         const std::lock_guard lock(mutex_);
         for (const NodeInfo& info : map->nodes) {
             const std::uint16_t number = router_.node_at(router_.translate(info.endpoint));
@@ -322,8 +322,11 @@ std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t n
     // If one primary has all slots, no other primary exists that could elect a successor.
     const bool alone = told_->owners.size() == 1 && told_->owners.contains(node);
     if (told_->by == node && !alone) return {};
-    return Confirmation{told_->owners.contains(node) && !told_->changed.contains(node),
-                        told_->asked_at};
+    if (told_->owners.contains(node)) {
+        return Confirmation{!told_->changed.contains(node), told_->asked_at};
+    }
+    if (told_->has_epochs && router_.owns(node)) return {};
+    return Confirmation{false, told_->asked_at};
 }
 
 void ClusterMap::listen(std::weak_ptr<void> alive, std::function<void()> listener) {

@@ -57,6 +57,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
         bool owns;  ///< Another node's map gives it slots, with the same epoch as the map before.
         SteadyTime asked_at;
     };
+    /// Nothing if no other node knows yet: a redirection may tell of a promotion before the nodes have
+    /// told each other.
     std::optional<Confirmation> confirmation(std::uint16_t node);
 
     /// Calls `listener` after each request for a map, until `alive` expires.
@@ -115,6 +117,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     struct Told {
         SteadyTime asked_at;
         std::uint16_t by;
+        bool has_epochs;
         std::map<std::uint16_t, std::uint64_t> owners;  // And their epochs.
         std::set<std::uint16_t> changed;                // Nodes with a new epoch.
     };

@@ -50,6 +50,12 @@ std::vector<std::uint16_t> Router::primaries() const {
     return found;
 }
 
+bool Router::owns(std::uint16_t number) const {
+    return std::any_of(owners_.begin(), owners_.end(), [&](const auto& owner) {
+        return owner.load(std::memory_order_acquire) == number;
+    });
+}
+
 std::uint16_t Router::node_at(const Endpoint& endpoint) {
     const std::lock_guard lock(mutex_);
     return find_or_add(endpoint);

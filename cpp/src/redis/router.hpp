@@ -57,6 +57,8 @@ class Router {
     std::uint16_t node_at(const Endpoint& endpoint);
     /// The nodes that own slots in the last map.
     std::vector<std::uint16_t> primaries() const;
+    /// Whether it owns a slot by now, as maps and redirections tell together.
+    bool owns(std::uint16_t number) const;
     bool has_map() const { return has_map_.load(std::memory_order_acquire); }
 
     /// `asked`: the node that gave the map. A map without epochs counts once two nodes gave it.
