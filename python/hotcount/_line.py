@@ -66,8 +66,9 @@ class Line:
         return dataclasses.replace(self._refusal, retry_after=left)
 
     def is_in_vain(self, patience: Patience) -> bool:
-        """Whether the head's next hit comes after this patience ends."""
-        return self._refusal is not None and patience.ends_before(self._due)
+        """Whether the head's next hit, and one that was admitted ahead, come after its end."""
+        due = self._due if self._ahead is None else min(self._due, self._ahead[1])
+        return self._refusal is not None and patience.ends_before(due)
 
     def pause(self, patience: Patience, decision: Decision) -> float | None:
         """Seconds that the head sleeps; None: it gives up, or was admitted."""

@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import hotcount
 import pytest
 from hotcount import aio
-from hotcount._line import Lines
+from hotcount._limit import Patience
+from hotcount._line import Line, Lines
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
@@ -202,6 +204,18 @@ async def test_a_hit_ahead_of_the_only_task_is_kept_for_the_next_until_its_time(
     assert await limiter.acquire("k")
     assert len(limiter.due) == 1
     assert time.monotonic() >= limiter.due[0]
+
+
+def test_a_refusal_does_not_hide_a_hit_that_was_admitted_ahead() -> None:
+    limiter = hotcount.Limiter("memory://", "1/hour")
+    assert limiter.hit("k")
+    refused = limiter.hit("k")
+    line = Line(Lines(), "k")
+    ahead = replace(refused, allowed=True, reason="allowed", retry_after=5.0)
+    assert line.pause(Patience(None), ahead) == 5
+    line.note(refused)
+    assert not line.is_in_vain(Patience(60))
+    assert line.is_in_vain(Patience(1))
 
 
 async def test_hits_that_nobody_fetched_are_forgotten(limit_store: AnyStore) -> None:

@@ -44,7 +44,8 @@ struct Line {
     std::list<Waiter*> waiters{};
     std::optional<Decision> refusal{};
     std::optional<Decision> ahead{};  // A hit that was admitted ahead, to be used when it is due.
-    SteadyTime due{};                 // The end of the retry_after of `refusal` or `ahead`.
+    SteadyTime due{};                 // The end of the retry_after that was told last.
+    SteadyTime ahead_due{};           // That of `ahead`, which a later refusal does not move.
     int failures{0};                  // The number of heads that failed in a row.
     std::optional<Error> failure{};   // The error of all waiters, until a head is answered.
     SteadyTime failed_until{};
@@ -166,15 +167,19 @@ class Lines {
             const std::lock_guard lock(lines_.mutex_);
             line_->note(decision);
             const auto pause = waiting_.pause(decision, line_->waiters.size() > 1);
-            if (decision.allowed && pause) line_->expect(line_->ahead, decision);
+            if (decision.allowed && pause) {
+                line_->expect(line_->ahead, decision);
+                line_->ahead_due = line_->due;
+            }
             return pause;
         }
         /// The hit that was admitted ahead, to this head or to one that was interrupted since.
         std::optional<Decision> taken() {
             const std::lock_guard lock(lines_.mutex_);
             if (!line_->ahead || waiting_.cost > line_->ahead->limit) return {};
-            const Duration left = line_->left();
-            if (left > Duration{0} && waiting_.ends && line_->due > *waiting_.ends) return {};
+            const SteadyTime due = line_->ahead_due;
+            const Duration left = due - std::chrono::steady_clock::now();
+            if (left > Duration{0} && waiting_.ends && due > *waiting_.ends) return {};
             return after(*std::exchange(line_->ahead, std::nullopt), left);
         }
         void answered() {
@@ -243,8 +248,9 @@ class Lines {
     // Require the mutex. A line without waiters is kept until the hit that it holds is due: used
     // later, it would be one too many. One that the store has failed is kept for a while.
     static bool is_over(const Line& line) {
-        return line.waiters.empty() && (!line.ahead || line.left() <= Duration{0}) &&
-               line.failed_until <= std::chrono::steady_clock::now();
+        if (!line.waiters.empty()) return false;
+        const SteadyTime now = std::chrono::steady_clock::now();
+        return (!line.ahead || line.ahead_due <= now) && line.failed_until <= now;
     }
     std::shared_ptr<Line> find(const Name& name) const {
         const auto line = lines_.find(name);
@@ -267,6 +273,7 @@ class Lines {
         const std::lock_guard lock(mutex_);
         const auto line = find(name);
         if (line == nullptr || !line->refusal || line->due <= *waiting.ends) return {};
+        if (line->ahead && line->ahead_due <= *waiting.ends) return {};
         return line->answer();
     }
 

@@ -253,6 +253,24 @@ TEST_F(InterruptedInLine, TheHitThatItsHeadWasAdmittedAheadIsForTheNextUntilItIs
     EXPECT_EQ(asks_, 1);
 }
 
+TEST_F(InterruptedInLine, ARefusalDoesNotMoveTheTimeOfAHitThatWasAdmittedAhead) {
+    const Waiting ahead = waiting_for(400ms, true);
+    const auto due = std::chrono::steady_clock::now() + 400ms;
+    EXPECT_FALSE(wait_in_line(this, "k", ahead)->allowed);
+    clear_interrupt();
+    set_interrupt_hook(nullptr);
+    Waiting hurried = waiting_for(1h, false);
+    hurried.ends = std::chrono::steady_clock::now() + 1ms;
+    hurried.pause = [](const Decision&, bool) { return std::nullopt; };
+    EXPECT_FALSE(wait_in_line(this, "k", hurried)->allowed);
+    EXPECT_EQ(asks_, 2) << "it has no time for the hit ahead";
+    Waiting patient = ahead;
+    patient.ends = due + 10s;
+    EXPECT_TRUE(wait_in_line(this, "k", patient)->allowed);
+    EXPECT_GE(std::chrono::steady_clock::now(), due);
+    EXPECT_EQ(asks_, 2) << "the hit ahead";
+}
+
 TEST_F(InterruptedInLine, AnObjectAtTheAddressOfADestroyedOneFindsNoHitOfIt) {
     const auto store = *memory::Store::make({});
     std::shared_ptr<Limiter> limiter = *Limiter::make(store, {});
