@@ -83,7 +83,9 @@ Result<void> parse_credentials(std::string_view& authority, Url& url) {
     }
     const auto comma = credentials.rfind(',');
     const auto colon = credentials.find(':');
-    const bool in_password = colon < comma && credentials.substr(0, comma).find('@') == npos;
+    // "h1:1,u:p" are a host and a login behind it.
+    const bool in_password = colon < comma && credentials.substr(0, comma).find('@') == npos &&
+                             (comma == npos || credentials.find(':', comma) == npos);
     if (comma != npos && !in_password && url.scheme != "memory") {
         return bad_url(
             "user and password stand once, before the first host; in them write a comma as %2C");
@@ -100,7 +102,9 @@ Result<std::uint16_t> parse_port(std::string_view port) {
     std::uint16_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     if (error != std::errc{} || end != port.data() + port.size() || number == 0) {
-        return bad_url("the port is not a number from 1 to 65535 (user:password go before an @)");
+        return bad_url(
+            "the port is not a number from 1 to 65535 (user:password go before an @, an IPv6 host "
+            "in brackets)");
     }
     return number;
 }
@@ -245,6 +249,10 @@ Result<Url> parse_url(std::string_view text) {
         return bad_url(
             "an @ after the host. In a user or a password write / as %2F, ? as %3F and # as %23; "
             "elsewhere write @ as %40");
+    }
+    if (authority.find(',') != std::string_view::npos && authority.ends_with(':') &&
+        text.substr(authority.size()).starts_with("//")) {
+        return bad_url("the scheme stands once, before the first host");
     }
     if (const auto question = text.find('?'); question != std::string_view::npos) {
         HOTCOUNT_TRY(parse_query(text.substr(question + 1), url));

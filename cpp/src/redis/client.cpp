@@ -327,6 +327,9 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.service.empty() && options.sentinel_credentials != Login{}) {
         return bad_option("sentinel_credentials", "is for redis+sentinel:// URLs");
     }
+    if (options.service.empty() && !options.sentinel_tls) {
+        return bad_option("sentinel_tls", "is for redis+sentinel:// URLs");
+    }
     // Loaded here too, so that a bad file fails when the client is made.
     HOTCOUNT_TRY(make_tls_context(options));
     if (!options.cluster && !options.address_map.empty()) {

@@ -51,8 +51,11 @@ void ClusterCalls::submit(Request&& request, Deadline deadline, Completion<Reply
     if (request.goes_alone()) {
         return done(make_error(ErrorCode::config,
                                "command " + request.name() +
-                                   " is not known, and so are its keys: send it to a node of the "
-                                   "cluster by a store of its own, redis://host:port"));
+                                   " is not known, and neither are its keys: " +
+                                   (request.name().find(' ') != std::string::npos
+                                        ? "give each argument by itself"
+                                        : "send it to a node of the cluster by a store of its "
+                                          "own, redis://host:port")));
     }
     if (request.is_batch()) {
         std::vector<Request> parts = std::move(request).parts();

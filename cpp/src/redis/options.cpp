@@ -14,7 +14,9 @@ Result<std::uint32_t> parse_database(std::string_view text) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc{} || end != text.data() + text.size() || number > 1'000'000) {
         // Not quoted: if an "@" is missing, this text is the rest of a password.
-        return make_error(ErrorCode::config, "URL: the database is not a number from 0 to 1000000");
+        return make_error(ErrorCode::config,
+                          "URL: the database is not a number from 0 to 1000000; only "
+                          "redis+sentinel:// names a service, before it");
     }
     return number;
 }
@@ -159,11 +161,12 @@ Result<Options> parse_options(std::string_view text) {
         }
         HOTCOUNT_TRY(check_socket_path(options.unix_path));
     } else {
-        return make_error(ErrorCode::config,
-                          "URL: scheme '" + url.scheme +
-                              "' is not a server this version knows: redis, valkey, redis+unix, "
-                              "valkey+unix, unix, redis+cluster, valkey+cluster, redis+sentinel, "
-                              "valkey+sentinel");
+        return make_error(
+            ErrorCode::config,
+            "URL: scheme '" + url.scheme +
+                "' is not a server this version knows: redis, rediss, valkey, valkeys, "
+                "each of them with +cluster or +sentinel; redis+unix, valkey+unix, "
+                "unix");
     }
     const std::map<std::string_view, std::string*> tls_options{
         {"ca_file", &options.tls.ca_file},

@@ -116,7 +116,8 @@ TEST(Url, NamesWhatIsWrongWithOneOfSeveralHosts) {
 TEST(Url, TakesUserAndPasswordOnceBeforeTheFirstHost) {
     for (const char* text :
          {"redis+sentinel://u:canary@a,u:canary@b/s", "redis+sentinel://a,u:canary@b/s",
-          "postgresql://u:canary@a:1,u:canary@b:2/db", "redis://a,b@c"}) {
+          "postgresql://u:canary@a:1,u:canary@b:2/db", "redis+cluster://a:1,u:canary@b:2",
+          "redis+cluster://a:1,b:2,u:canary@c:3", "redis://a,b@c"}) {
         const auto refused = parse_url(text);
         ASSERT_TRUE(failed_with(refused, ErrorCode::config, "before the first host")) << text;
         EXPECT_EQ(refused.error().message.find("canary"), std::string::npos) << text;

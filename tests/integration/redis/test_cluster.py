@@ -170,7 +170,8 @@ def test_a_sweep_looks_at_each_primary(cluster: RedisCluster, store: hotcount.Re
         (("MGET", "a", "b"), "two slots of the cluster.*same hash tag"),
         (("SCAN", "0"), "names no key"),
         (("FLUSHALL",), "names no key"),
-        (("NO.SUCH", "a"), "not known"),
+        (("NO.SUCH", "a"), "not known.*a store of its own"),
+        (("SET x 1",), "give each argument by itself"),
     ],
 )
 def test_a_command_that_no_node_takes_says_why(

@@ -67,6 +67,8 @@ def test_bad_credentials_are_refused_by_name(given: Any, error: Any, says: str) 
 def test_credentials_of_sentinels_are_for_their_urls_and_stay_hidden() -> None:
     with pytest.raises(hotcount.ConfigError, match=r"sentinel_credentials.*redis\+sentinel"):
         hotcount.Redis("redis://h", sentinel_credentials=("", "canary"))
+    with pytest.raises(hotcount.ConfigError, match=r"sentinel_tls.*redis\+sentinel"):
+        hotcount.Redis("redis+cluster://h", sentinel_tls=False)
     url = "redis+sentinel://app:canary@h1:1,[::1]:2/votes/3"
     with hotcount.Redis(url, sentinel_credentials=("s", "canary")) as redis:
         assert "canary" not in repr(redis)
