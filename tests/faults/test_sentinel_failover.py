@@ -4,6 +4,7 @@ counted twice, and calls wait within their deadlines."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -233,3 +234,60 @@ def test_votes_are_exact_after_a_failover(
         if strategy == "write_behind":
             eventually(lambda: votes.flush(timeout=PATIENT).pending == 0, 40)
         assert int(votes.count(1, consistency="exact")) == 400
+
+
+@contextlib.contextmanager
+def no_majority(trio: SentinelTrio) -> Iterator[None]:
+    """Two Sentinels stand still for the block."""
+    for sentinel in trio.sentinels[1:]:
+        sentinel.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for sentinel in trio.sentinels[1:]:
+            sentinel.send_signal(signal.SIGCONT)
+
+
+# In this time the client notices, asks and goes on without the Sentinels.
+NOTICED = 4
+
+
+def test_calls_keep_their_timeouts_while_no_majority_of_the_sentinels_answers(
+    trio: SentinelTrio,
+) -> None:
+    longest = 0.0
+    with hotcount.Redis(trio.url, timeout=0.3) as redis:
+        counter = hotcount.Counter(redis)
+        counter.add(KEY, timeout=PATIENT)
+        with no_majority(trio):
+            until = time.monotonic() + NOTICED
+            while time.monotonic() < until:
+                began = time.monotonic()
+                counter.add(KEY)
+                longest = max(longest, time.monotonic() - began)
+                time.sleep(0.01)
+    # Asking the Sentinels takes a second.
+    assert longest < 0.7
+
+
+async def test_a_loop_goes_on_while_no_majority_of_the_sentinels_answers(
+    trio: SentinelTrio,
+) -> None:
+    longest = 0.0
+    async with hotcount.aio.Redis(trio.url, timeout=5) as redis:
+        counter = hotcount.aio.Counter(redis)
+        await counter.add(KEY)
+        with no_majority(trio):
+            until = last = time.monotonic()
+            until += NOTICED
+            adds = 0
+            while last < until:
+                adding = asyncio.ensure_future(counter.add(KEY))
+                await asyncio.sleep(0.01)
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
+                await adding
+                adds += 1
+    # Asking the Sentinels takes a second.
+    assert longest < 0.7
+    assert adds > 10

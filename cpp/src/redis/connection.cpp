@@ -15,6 +15,7 @@
 #include <hotcount/detail/base/interrupt.hpp>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/readable.hpp"
@@ -31,6 +32,9 @@ struct FreeAddresses {
 
 // Pause between attempts: connect() fails at once while the backlog of a Unix socket is full.
 constexpr int kBacklogPauseMs = 5;
+
+// How often wait_for() asks whether withheld bytes count now.
+constexpr Duration kConfirmTick = std::chrono::milliseconds{5};
 
 // TCP keepalive detects a peer that vanished without closing after 15 + 3 * 5 = 30 s of silence.
 constexpr int kSilentSeconds = 15;
@@ -172,30 +176,6 @@ bool knows_no_hello(const std::string& reply) {
 }
 
 }  // namespace
-
-void Lease::end(const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    if (ended()) return;
-    why_ = why;
-    ended_.store(true, std::memory_order_release);
-    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);  // Wakes a thread in poll().
-}
-
-std::string Lease::why() {
-    const std::lock_guard lock(mutex_);
-    return why_;
-}
-
-void Lease::attach(int socket) {
-    const std::lock_guard lock(mutex_);
-    socket_ = socket;
-    if (ended()) shutdown(socket_, SHUT_RDWR);
-}
-
-void Lease::detach() {
-    const std::lock_guard lock(mutex_);
-    socket_ = -1;
-}
 
 Connection::Connection(int socket, const Address& peer, const Options& options)
     : socket_(socket), peer_(peer), options_(options), replies_(options.max_reply_bytes) {}
@@ -413,6 +393,11 @@ Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) 
 }
 
 bool Connection::wait_for(short events, Deadline deadline) const {
+    while ((events & POLLIN) != 0 && withholds()) {
+        if (lease_->confirmed()) return true;
+        if (check_interrupt() || deadline.passed()) return false;
+        std::this_thread::sleep_for(std::min(kConfirmTick, deadline.remaining()));
+    }
     while (true) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(
             Deadline::at(next_check(deadline)).remaining());
@@ -437,7 +422,7 @@ Result<void> Connection::nothing_left() {
     return {};
 }
 
-bool Connection::readable() const { return readable_now(socket_); }
+bool Connection::readable() const { return withholds() || readable_now(socket_); }
 
 int Connection::descriptor() const { return socket_; }
 
@@ -464,9 +449,11 @@ Result<std::size_t> Connection::write_some(std::string_view bytes) {
 }
 
 Result<bool> Connection::read_some() {
-    const std::span<char> room = replies_.room();
+    const std::span<char> room = withholds() ? std::span<char>{} : replies_.room();
     ssize_t received = 0;
-    if (tls_ != nullptr) {
+    if (withholds()) {
+        received = static_cast<ssize_t>(withheld_.load());
+    } else if (tls_ != nullptr) {
         const auto read = tls_->read(room);
         if (!read) return unavailable(read.error().message);
         received = static_cast<ssize_t>(*read);
@@ -482,9 +469,10 @@ Result<bool> Connection::read_some() {
         }
     }
     // Bytes from a primary that has been replaced acknowledge nothing.
-    if (lease_ != nullptr) lease_->confirm();
-    HOTCOUNT_TRY(check_lease());
     const auto bytes = static_cast<std::size_t>(received);
+    withheld_ = lease_ == nullptr || lease_->confirmed() ? 0 : bytes;
+    HOTCOUNT_TRY(check_lease());
+    if (withholds()) return false;
     bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
     replies_.add(bytes);
     return true;

@@ -53,16 +53,16 @@ Result<int> connect_socket(const Address& address, Deadline deadline);
 /// Another thread's hold on a connection: ends it when its server is replaced. Thread-safe.
 class Lease {
   public:
-    /// `confirm` ends the lease if its server was replaced while this process was paused. It may
-    /// block.
-    Lease(Endpoint endpoint, std::function<void(Lease&)> confirm)
-        : endpoint_(std::move(endpoint)), confirm_(std::move(confirm)) {}
+    /// `confirmed` tells whether replies count now. It does not block.
+    Lease(Endpoint endpoint, std::function<bool()> confirmed)
+        : endpoint_(std::move(endpoint)), confirmed_(std::move(confirmed)) {}
 
     const Endpoint& endpoint() const { return endpoint_; }
     /// Stops all reads and writes of the connection. Replies not yet read are dropped.
     void end(const std::string& why);
     bool ended() const { return ended_.load(std::memory_order_acquire); }
-    void confirm() { confirm_(*this); }
+    /// False while the Sentinels are asked whether the server was replaced, which ends the lease.
+    bool confirmed() const { return confirmed_(); }
     std::string why();
 
   private:
@@ -72,7 +72,7 @@ class Lease {
     void detach();
 
     const Endpoint endpoint_;
-    const std::function<void(Lease&)> confirm_;
+    const std::function<bool()> confirmed_;
     std::atomic<bool> ended_{false};
     std::mutex mutex_;
     std::string why_;
@@ -96,8 +96,11 @@ class Connection {
     /// Returns the number of bytes that the kernel took. After 0 (the socket's buffer is full) the
     /// next call must pass the same bytes.
     Result<std::size_t> write_some(std::string_view bytes);
-    /// Reads the available bytes into the parser; false if there are none.
+    /// Reads the available bytes into the parser; false if there are none, or if they are withheld.
     Result<bool> read_some();
+    /// Whether bytes were received that the lease has not confirmed yet: call read_some() again.
+    /// wait_for() waits for the lease then, and a loop must not watch the readable socket.
+    bool withholds() const { return withheld_ > 0; }
     /// Whether the last read_some() seems to have emptied the socket.
     bool drained() const { return drained_; }
     int descriptor() const;
@@ -151,6 +154,7 @@ class Connection {
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
+    std::atomic<std::size_t> withheld_{0};  // Bytes in the room of replies_.
     bool knows_hello_{false};
     std::string role_;              // As HELLO has it.
     std::shared_ptr<Lease> lease_;  // Null: no Sentinels.

@@ -40,6 +40,11 @@ constexpr Duration kUnknownHolds = std::chrono::seconds{10};
 // How long replies wait for the Sentinels after this process was paused.
 constexpr Duration kConfirm = std::chrono::seconds{1};
 
+// The age of a majority's answers at which it is asked again: the next question is late, and an answer
+// after kConfirm comes before kRecent has passed.
+constexpr Duration kLate = kLook + kLook / 4;
+static_assert(kLate + kConfirm < kRecent);
+
 SteadyTime now() { return std::chrono::steady_clock::now(); }
 
 // A connection to a Sentinel speaks RESP2, where messages are replies.
@@ -177,6 +182,10 @@ Result<void> Sentinels::start_threads() {
                               options_.address() + ": " + std::strerror(errno));
         }
     }
+    if (!confirms_) {
+        HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->keep_confirmed(); }));
+        confirms_ = true;
+    }
     for (const auto& each : watched_) {
         if (each->runs) continue;
         auto spawned = spawn_thread(
@@ -294,24 +303,56 @@ SteadyTime Sentinels::when_majority_was_asked() const {
     return *last;
 }
 
-// If no majority answers, the connection stays in use.
-void Sentinels::confirm(Lease& lease) {
-    const SteadyTime began = now();
-    if (closed_ || blind_ || began - majority_asked_.load() < kRecent) return;
-    const auto primary = find(Deadline::after(kConfirm));
-    if (primary) {
-        if (primary->endpoint != lease.endpoint()) {
-            lease.end("the Sentinels replaced it by " + primary->endpoint.str());
-        }
-        return;
+// Whether a reply counts that was received before this call.
+bool Sentinels::confirmed() {
+    if (closed_ || blind_) return true;
+    if (!doubted_) {
+        if (now() - majority_asked_.load() < kRecent) return true;
+        const std::lock_guard lock(mutex_);
+        doubted_ = true;
+        doubt_.notify_one();
     }
+    return false;
+}
+
+// A thread: asks a majority when its answers get old, and when a reply is withheld.
+void Sentinels::keep_confirmed() {
+    std::unique_lock lock(mutex_);
+    while (!closed_) {
+        const SteadyTime asked = majority_asked_.load();
+        const bool quiet = blind_ || asked == SteadyTime{};
+        const SteadyTime due = quiet ? now() + kLook : asked + kLate;
+        if (!doubted_ && due > now()) {
+            doubt_.wait_until(lock, due);
+            continue;
+        }
+        lock.unlock();
+        confirm_leases();
+        lock.lock();
+    }
+}
+
+// If no majority answers, the connections stay in use.
+void Sentinels::confirm_leases() {
+    const SteadyTime began = now();
+    const auto primary = find(Deadline::after(kConfirm));
     bool majority = false;
     {
         const std::lock_guard lock(mutex_);
         majority = when_majority_was_asked() >= began;
-        if (!majority) blind_ = true;
     }
-    if (majority) lease.end(primary.error().message);
+    if (primary) {
+        end_leases("the Sentinels replaced it by " + primary->endpoint.str(),
+                   [&](const Endpoint& each) { return each != primary->endpoint; });
+    } else if (majority) {
+        // Without a doubt record() has already ended the leases that a look refutes.
+        if (doubted_) end_leases(primary.error().message, [](const Endpoint&) { return true; });
+    } else if (now() > began + 2 * kConfirm) {
+        return;  // The process was paused meanwhile: ask again.
+    } else {
+        blind_ = true;
+    }
+    doubted_ = false;
 }
 
 void Sentinels::note(Watched& sentinel, const SentinelEvent& event) {
@@ -373,8 +414,9 @@ Result<Primary> Sentinels::find(Deadline deadline) {
 }
 
 std::shared_ptr<Lease> Sentinels::lease(const Endpoint& primary) {
-    auto lease = std::make_shared<Lease>(primary, [weak = weak_from_this()](Lease& its) {
-        if (const auto self = weak.lock()) self->confirm(its);
+    auto lease = std::make_shared<Lease>(primary, [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        return self == nullptr || self->confirmed();
     });
     const std::lock_guard lock(mutex_);
     std::erase_if(leases_, [](const std::weak_ptr<Lease>& each) { return each.expired(); });
@@ -405,6 +447,33 @@ void Sentinels::close() {
     const std::lock_guard lock(mutex_);
     ask_all();
     answered_.notify_all();
+    doubt_.notify_one();
+}
+
+// -- leases -------------------------------------------------------------------------------------
+
+void Lease::end(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (ended()) return;
+    why_ = why;
+    ended_.store(true, std::memory_order_release);
+    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);  // Wakes a thread in poll().
+}
+
+std::string Lease::why() {
+    const std::lock_guard lock(mutex_);
+    return why_;
+}
+
+void Lease::attach(int socket) {
+    const std::lock_guard lock(mutex_);
+    socket_ = socket;
+    if (ended()) shutdown(socket_, SHUT_RDWR);
+}
+
+void Lease::detach() {
+    const std::lock_guard lock(mutex_);
+    socket_ = -1;
 }
 
 }  // namespace hotcount::redis

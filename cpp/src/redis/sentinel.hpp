@@ -10,7 +10,9 @@
 //  - The look each second finds an election whose message a lost subscription missed.
 //  - A client process that was paused itself may read replies of the replaced primary before the
 //    Sentinels' messages. So after 2.5 s without an answer of a majority, a reply counts only once
-//    a majority has been asked again.
+//    a majority has been asked again. A thread of its own asks; connections withhold replies meanwhile.
+//  - While the process runs, that thread asks before the 2.5 s have passed, and no reply waits. If no
+//    majority answers, connections stay in use.
 //
 // Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
 // with close().
@@ -59,7 +61,9 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     void rest(const Watched& sentinel) const;
     void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
     void note(Watched& sentinel, const SentinelEvent& event);
-    void confirm(Lease& lease);
+    void keep_confirmed();
+    void confirm_leases();
+    bool confirmed();
     Result<Primary> primary_since(SteadyTime since);
     SteadyTime when_majority_was_asked() const;
     template <class Which>
@@ -72,10 +76,13 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     std::atomic<bool> closed_{false};
     std::mutex mutex_;
     std::condition_variable answered_;
+    std::condition_variable doubt_;
     std::uint64_t known_epoch_{0};
     SteadyTime known_since_{};                  // When a Sentinel last knew of that failover.
     std::atomic<SteadyTime> majority_asked_{};  // The last one acted upon.
-    std::atomic<bool> blind_{false};            // No majority answered confirm().
+    std::atomic<bool> blind_{false};            // No majority answered confirm_leases().
+    std::atomic<bool> doubted_{false};          // Replies are withheld until confirm_leases() ends.
+    bool confirms_{false};                      // The thread of keep_confirmed() runs.
     std::optional<Endpoint> found_;             // By the last look, if a majority agreed.
     std::vector<std::weak_ptr<Lease>> leases_;
 };

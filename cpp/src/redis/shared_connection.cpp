@@ -360,11 +360,13 @@ bool SharedConnection::gather(Lock& lock) {
 // False at the deadline.
 bool SharedConnection::wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
                                        const Goal& goal, Deadline deadline) {
-    const Deadline until =
-        Deadline::at(std::min(wait_until(goal, deadline), multiplexer_.silent_at()));
+    const SteadyTime due = wait_until(goal, deadline);
+    // Bytes that are withheld are no silence.
+    const bool withholds = connection->withholds();
+    const Deadline until = Deadline::at(withholds ? due : std::min(due, multiplexer_.silent_at()));
     // With other calls in the connection, their callers need the core.
     const bool alone = multiplexer_.in_flight() == 1 && multiplexer_.queued() == 0;
-    const bool spins = alone && spin_.pays();
+    const bool spins = alone && !withholds && spin_.pays();
     const bool blocked = roles_.blocked();
     lock.unlock();
     // Only the reader uses spin_ and replies_.

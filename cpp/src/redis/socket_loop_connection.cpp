@@ -120,8 +120,8 @@ class SocketLoopConnection final : public LoopLane {
     }
 
     int spin(int also) override {
-        const bool alone = connection_ != nullptr && usable() && multiplexer_.in_flight() == 1 &&
-                           !multiplexer_.has_to_send();
+        const bool alone = connection_ != nullptr && !connection_->withholds() && usable() &&
+                           multiplexer_.in_flight() == 1 && !multiplexer_.has_to_send();
         if (!alone || !spin_.pays()) return -1;
         pollfd waiting[] = {{connection_->descriptor(), POLLIN, 0}, {also, POLLIN, 0}};
         const bool found = spin_.run([&] {
@@ -147,6 +147,7 @@ class SocketLoopConnection final : public LoopLane {
         const SteadyTime now = std::chrono::steady_clock::now();
         multiplexer_.requeue_due(now);
         multiplexer_.expire(now, kMostEnded);
+        if (connection_ != nullptr && connection_->withholds()) receive();
         // Replies that are unread because the loop was busy do not count as silence.
         if (connection_ != nullptr && now >= multiplexer_.silent_at() && !connection_->readable()) {
             lose(multiplexer_.silent_error());
@@ -276,8 +277,9 @@ class SocketLoopConnection final : public LoopLane {
 
     void watch() {
         if (connection_ == nullptr) return;
-        const auto wanted = multiplexer_.half_sent() ? LoopHost::Interest::read_and_write
-                                                     : LoopHost::Interest::read;
+        const auto wanted = connection_->withholds()   ? LoopHost::Interest::none
+                            : multiplexer_.half_sent() ? LoopHost::Interest::read_and_write
+                                                       : LoopHost::Interest::read;
         if (wanted == watched_) return;
         watched_ = wanted;
         host_.watch(connection_->descriptor(), wanted);
@@ -337,6 +339,10 @@ class SocketLoopConnection final : public LoopLane {
             if (const auto owner = lane_.owner.lock()) owner->doubts(lane_.node);
         }
         if (!received) return lose(received.error());
+        if (connection_->withholds()) {
+            ask_tick();
+            return watch();
+        }
         if (multiplexer_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
             dialer_->put_last(connection_->peer());
             multiplexer_.drain();

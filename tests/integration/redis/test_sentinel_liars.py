@@ -147,6 +147,56 @@ def test_a_process_that_stood_still_asks_before_it_believes_a_reply() -> None:
     assert "replaced it by" in said
 
 
+# The gaps between its beats, of which the first is the pause.
+ADD_BESIDE_A_BEAT = """
+import asyncio, sys, time, hotcount.aio
+async def main():
+    async with hotcount.aio.Redis(sys.argv[1], timeout=30, silence_limit=60) as redis:
+        counter = hotcount.aio.Counter(redis)
+        print(await counter.add("k"), flush=True)
+        sys.stdin.readline()
+        adding = asyncio.ensure_future(counter.add("k"))
+        gaps, last = [], time.monotonic()
+        while not adding.done():
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - last)
+            last += gaps[-1]
+        print(adding.result(), *sorted(gaps, reverse=True)[:2])
+asyncio.run(main())
+"""
+
+
+@pytest.mark.server
+def test_a_loop_goes_on_while_a_reply_waits_for_the_sentinels() -> None:
+    """The process stood still, and no Sentinel tells whether the reply counts."""
+    with fakes(b"") as (primary, sentinels, url):
+        child = subprocess.Popen(
+            [sys.executable, "-c", ADD_BESIDE_A_BEAT, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdin
+        assert child.stdout
+        assert child.stdout.readline() == "1\n"
+        primary.answers.clear()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        eventually(lambda: primary.adds == 2, 20)
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        late(sentinels)
+        primary.answers.set()
+        time.sleep(0.2)
+        child.send_signal(signal.SIGCONT)
+        said, _ = child.communicate(timeout=30)
+    answer, pause, gap = map(float, said.split())
+    assert answer == 1
+    assert pause > 3
+    # Asking the Sentinels takes a second.
+    assert gap < 0.7
+
+
 GARBAGE = [
     b"*-1\r\n",
     b"$-1\r\n",
