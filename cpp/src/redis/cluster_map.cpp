@@ -27,10 +27,11 @@ constexpr Duration kCost = 125ms;
 constexpr Duration kCredit = 8 * kCost;
 
 Error no_cluster(const Endpoint& endpoint, const std::string& reply) {
-    return make_error(ErrorCode::config,
-                      "redis " + endpoint.str() + ": this server is no node of a cluster (" +
-                          reply + "): write redis://" + endpoint.str() +
-                          " for one server, or redis+sentinel:// if it is a Sentinel");
+    return make_error(ErrorCode::config, "redis " + endpoint.str() +
+                                             ": this server is no node of a cluster (" + reply +
+                                             "): write redis://" + endpoint.str() +
+                                             " for one server, redis+sentinel://" + endpoint.str() +
+                                             "/SERVICE/0 for a Sentinel");
 }
 
 // All nodes ask for a login through one Logins: one call of the user's function at a time.

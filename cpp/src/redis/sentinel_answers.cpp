@@ -54,6 +54,12 @@ SentinelAnswer read_answer(const Reply& address, const Reply& state, const std::
         if (error->message.find("No such master") != std::string::npos) {
             return answer;
         }
+        if (error->message.starts_with("ERR unknown command")) {
+            return SentinelAnswer::failed(make_error(
+                ErrorCode::config, context + ": this server is no Sentinel: for one server the URL "
+                                             "begins with redis://, for "
+                                             "the nodes of a cluster with redis+cluster://"));
+        }
         return SentinelAnswer::failed(to_error(*error, context));
     }
     if (std::holds_alternative<std::monostate>(address.value)) return answer;
@@ -107,11 +113,13 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
         std::string reasons;
         const Error* refused = nullptr;
         std::size_t late = of_kind(Said::none);
+        std::size_t no_sentinels = 0;
         for (const SentinelAnswer& answer : answers) {
             if (!answer.why) continue;
             if (answer.why->code == ErrorCode::deadline) ++late;
             reasons += (reasons.empty() ? ": " : "; ") + answer.why->message;
             const ErrorCode code = answer.why->code;
+            if (code == ErrorCode::config) ++no_sentinels;
             if (code == ErrorCode::auth || code == ErrorCode::permission_denied) {
                 refused = &*answer.why;
             }
@@ -121,6 +129,9 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
                                                  "a Sentinel refuses the login, which is its own "
                                                  "(sentinel_credentials): " +
                                                  refused->message);
+        }
+        if (no_sentinels + majority > answers.size()) {
+            return make_error(ErrorCode::config, who + "no majority of the Sentinels" + reasons);
         }
         if (of_kind(Said::none) > 0) {
             reasons += (reasons.empty() ? ": " : "; ") + std::to_string(of_kind(Said::none)) +

@@ -116,6 +116,11 @@ def test_errors_name_the_reason(trio: SentinelTrio) -> None:
             "no majority of the Sentinels: 1 of 3 answer",
         ),
         (f"{trio.hosts}/other", hotcount.ConfigError, "watch no service of this name"),
+        (
+            f"127.0.0.1:{trio.servers[0].port},127.0.0.1:{trio.servers[1].port}/{SERVICE}",
+            hotcount.ConfigError,
+            r"is no Sentinel.* redis://.* redis\+cluster://",
+        ),
     ]
     for rest, error, says in cases:
         with hotcount.Redis(f"redis+sentinel://{rest}", timeout=1) as redis:
@@ -161,6 +166,11 @@ def test_a_plain_url_of_a_sentinel_says_what_to_write(trio: SentinelTrio) -> Non
         pytest.raises(hotcount.ConfigError, match=r"redis\+sentinel://host:26379"),
     ):
         redis.ping()
+    with (
+        hotcount.Redis(f"redis+cluster://{trio.hosts}", timeout=20) as redis,
+        pytest.raises(hotcount.ConfigError, match=r"redis\+sentinel://127"),
+    ):
+        hotcount.Counter(redis).add("k")
 
 
 @pytest.mark.server
