@@ -161,6 +161,40 @@ def test_counts_of_a_server_that_has_an_older_copy_are_recounted(
         assert rows(sides) == dict.fromkeys(ITEMS, 16)
 
 
+def test_a_hash_that_comes_back_behind_the_scan_of_a_round_is_recounted(
+    sides: BothSides, own_redis: RedisServer, plain: redis.Redis
+) -> None:
+    # It was deleted in order, so that neither the round nor SQL expects it.
+    with own_redis.redis(timeout=10) as store:
+        votes = make(sides, store, retention=0.5)
+        worker = votes.sync_worker()
+
+        def only_the_name_is_left() -> bool:
+            worker.run_once()
+            return bool(plain.dbsize() == 1)
+
+        cast(votes, range(3))
+        worker.run_once()
+        plain.save()
+        eventually(only_the_name_is_left)
+        cast(votes, range(3, 6))
+        eventually(only_the_name_is_left)
+        worker.run_once()  # It forgets them.
+        votes.add_items([100])
+        votes.cast(100, 1)
+        with locked(sides, "vote_sync", "SHARE") as unlock:
+            round_ended = in_threads(lambda _: worker.run_once(timeout=20), range(1))
+            eventually(lambda: sides.run("SELECT 1 FROM pg_locks WHERE NOT granted") != [])
+            own_redis.kill()
+            own_redis.start()
+            cast(votes, range(6, 7))
+            unlock()
+            round_ended()
+        eventually(lambda: worker.run_once(timeout=20).unsettled == 0)
+        assert votes.reconcile(dry_run=True) == []
+        assert rows(sides) == {**dict.fromkeys(ITEMS, 7), 100: 1}
+
+
 def test_a_worker_remembers_lost_counts_until_sql_has_a_note_of_them(
     sides: BothSides, own_redis: RedisServer
 ) -> None:

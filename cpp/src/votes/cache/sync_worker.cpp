@@ -86,8 +86,11 @@ class Worker final : public SyncWorker {
         HOTCOUNT_TRY(recount(deadline, round));
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
-        if (!silent_.error()) note_histories(deadline);
         HOTCOUNT_TRY(recount_taken_over(deadline, round));
+        // Another history since the round began: the next round scans first, because the server may
+        // have hashes again that were deleted in order, and that this scan did not see.
+        if (!silent_.error()) note_histories(deadline);
+        round.unsettled += static_cast<std::int64_t>(taken_over_.size());
         {
             std::lock_guard lock(mutex_);
             if (refused_) return *std::exchange(refused_, std::nullopt);
