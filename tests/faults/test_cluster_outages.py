@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -143,6 +145,73 @@ hear()
         cluster.resume(0)
         eventually(lambda: [limiter.peek(key).remaining for key in keys] == [9, 9])
         program.tell("ends")
+        program.end()
+
+
+def test_a_stalled_process_is_not_told_that_its_hit_all_was_interrupted(
+    cluster: RedisCluster,
+) -> None:
+    text = """
+redis = hotcount.Redis(url, timeout=0.5)
+limiter = hotcount.Limiter(redis, "10/300 days")
+assert redis.ping()
+say("ready")
+try:
+    say("took", hotcount.hit_all([(limiter, key) for key in hear().split()]).allowed)
+except hotcount.HotcountError as error:
+    say("failed", error)
+"""
+    with hotcount.Redis(cluster.url) as store, running(text, cluster.url) as program:
+        limiter = hotcount.Limiter(store, "10/300 days")
+        assert set(reasons(limiter, KEYS)) == {"allowed"}
+        keys = [keys_of(cluster, 1)[0], keys_of(cluster, 0)[0]]
+        program.expect("ready")
+        cluster.pause(0)
+        program.tell(*keys)
+        eventually(lambda: limiter.peek(keys[0]).remaining == 8)  # It is held.
+        os.kill(program.pid, signal.SIGSTOP)
+        cluster.resume(0)
+        time.sleep(11.5)  # The holds have ended, and the time for which the caller waits.
+        os.kill(program.pid, signal.SIGCONT)
+        assert "interrupted" not in program.expect("failed")
+        program.end()
+
+
+def test_calls_that_wait_for_a_silent_primary_need_memory_for_themselves_alone(
+    tmp_path: Path,
+) -> None:
+    text = """
+def stop(*_):
+    raise TimeoutError
+
+def kilobytes():
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+
+redis = hotcount.Redis(url, timeout=3)
+limiter = hotcount.Limiter(redis, "10/300 days")
+keys = [f"k{n}" for n in range(6)]
+limiter.hit_many(keys)
+say("ready")
+hear()
+before = kilobytes()
+signal.signal(signal.SIGALRM, stop)
+until = time.monotonic() + 6
+while time.monotonic() < until:  # Its callers leave, and a call stays until its deadline.
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        limiter.hit_many(keys)
+    except (TimeoutError, hotcount.HotcountError):
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+say("grew", kilobytes() - before)
+"""
+    bare = RedisCluster(tmp_path, replicas=False)
+    with bare.started(), running(text, bare.url) as program:
+        program.expect("ready")
+        bare.pause(1)
+        program.tell("paused")
+        assert int(program.expect("grew")[0]) < 60_000
+        bare.resume(1)
         program.end()
 
 

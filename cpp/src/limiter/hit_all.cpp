@@ -3,6 +3,7 @@
 #include <atomic>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/op_id.hpp>
 #include <map>
 
@@ -322,14 +323,16 @@ void JointCall::start_in_slots(const AsyncCall& call, const Done& done) const {
         open->answer.emplace(std::move(answer));
         open->ended.set();
     })->start();
-    // Each step ends at its own deadline.
-    if (open->ended.wait(Deadline::after(kHold + 2 * call.timeout.value_or(kHold)))) {
-        return done(std::move(*open->answer));
-    }
+    // Each step ends at its own deadline. If this process stalled, that of the wait may have passed
+    // before the threads of the library ran again.
+    const Duration longest = kHold + 2 * call.timeout.value_or(kHold);
+    bool ended = open->ended.wait(Deadline::after(longest));
+    if (!ended && !interrupted()) ended = open->ended.wait(Deadline::after(longest));
+    if (ended) return done(std::move(*open->answer));
     open->interrupted = true;
     done(make_error(ErrorCode::outcome_unknown,
                     "hit_all: the caller was interrupted before its hits were taken or released: "
-                    "all of them may have been taken, or none"));
+                    "all of them, a part or none may have been taken"));
 }
 
 const void* Limiter::joins() const {

@@ -7,6 +7,9 @@
 namespace hotcount::redis {
 namespace {
 
+// How late a look may be.
+constexpr Duration kLookIsLost = std::chrono::seconds{1};
+
 Error moved_error() { return make_error(ErrorCode::unavailable, "the slot has moved"); }
 
 // A batch in parts, one for each command. Each part ends by itself, and its error is its own.
@@ -165,7 +168,7 @@ void ClusterCalls::route(const OperationPtr& operation, bool redirected, Ended& 
             std::ranges::upper_bound(calls, operation->route.number, {},
                                      [](const OperationPtr& each) { return each->route.number; });
         calls.insert(behind, operation);
-        lanes_.look_at(operation->deadline().time());
+        look_by(operation->deadline().time());
     } else if (node == Router::kNobody) {
         wait_with(operation, kForMap, no_owner());
         lanes_.want_map();
@@ -182,7 +185,17 @@ void ClusterCalls::put(std::uint16_t node, const OperationPtr& operation, Ended&
 
 void ClusterCalls::wait_with(const OperationPtr& operation, SteadyTime until, Error why) {
     waiting_.push_back({operation, until, std::move(why)});
-    lanes_.look_at(std::min(until, operation->deadline().time()));
+    look_by(std::min(until, operation->deadline().time()));
+}
+
+// Under the lock. Each look asks for the next one, so a look that is due covers all later times:
+// one task for each waiting call at each look would be their square. A look that is long overdue
+// was lost, because no thread could be started for it.
+void ClusterCalls::look_by(SteadyTime time) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (time >= next_look_ && now - next_look_ < kLookIsLost) return;
+    next_look_ = time;
+    lanes_.look_at(time);
 }
 
 Error ClusterCalls::no_owner() {
@@ -266,6 +279,7 @@ void ClusterCalls::look() {
         sync(lock);
         changed_.notify_all();
         const SteadyTime now = std::chrono::steady_clock::now();
+        if (next_look_ <= now) next_look_ = SteadyTime::max();
         const auto is_over = [&](const OperationPtr& operation, const Error& why) {
             if (operation->is_cancelled()) {
                 operation->drop();
@@ -280,6 +294,7 @@ void ClusterCalls::look() {
                 std::erase_if(*calls, [&](const OperationPtr& operation) {
                     return is_over(operation, moved_error());
                 });
+                for (const OperationPtr& operation : *calls) look_by(operation->deadline().time());
             }
         }
         std::deque<Waiting> waiting;

@@ -100,6 +100,7 @@ class ClusterCalls {
     void put(std::uint16_t node, const OperationPtr& operation, Ended& ended);
     void release(std::uint16_t node, Ended& ended);
     void wait_with(const OperationPtr& operation, SteadyTime until, Error why);
+    void look_by(SteadyTime time);
     Error no_owner();
     void run_evictions(Lock& lock);
     static void end(Ended ended);
@@ -116,6 +117,7 @@ class ClusterCalls {
     std::map<std::uint16_t, Moving> moving_;
     std::deque<Waiting> waiting_;
     std::vector<std::uint16_t> evictions_;
+    SteadyTime next_look_{SteadyTime::max()};  // That was asked for.
     std::optional<Error> closed_;
 };
 
