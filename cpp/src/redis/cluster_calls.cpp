@@ -320,6 +320,11 @@ void ClusterCalls::look() {
             }
         }
         for (const std::uint16_t node : sources) release(node, ended);
+        // A loop looks only while calls wait, so that the next one must ask for its look again.
+        const bool none_moves = std::ranges::all_of(moving_, [](const auto& each) {
+            return each.second.redirected.empty() && each.second.fresh.empty();
+        });
+        if (waiting_.empty() && none_moves) next_look_ = SteadyTime::max();
     }
     for (const auto& [operation, error] : ended) operation->refuse(error);
 }
