@@ -97,16 +97,12 @@ bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) c
 // The counts were moved while voters waited, except those at other nodes of a cluster, of which the
 // last ones wrote in the previous place. The mark of the move stays until they are counted: a process
 // that ends before has the next create_tables() go on.
-Result<void> SqlVotes::count_votes_of_other_nodes(Deadline deadline) {
+Result<void> SqlVotes::count_votes_of_other_nodes(const std::string& move, Deadline deadline) {
+    if (move.empty()) return {};
     const VoteDialect& dialect = layout_->vote_dialect();
-    const auto read = [&](sql::Connection& connection) {
-        return read_mark(connection, layout_->read_move);
-    };
     const auto pass = [&](sql::Connection& connection) {
         return dialect.pass_other_nodes(connection, VoteNames{options_, dialect.grammar()});
     };
-    HOTCOUNT_TRY_ASSIGN(const std::string move, sql::read_snapshot(*database_, deadline, read));
-    if (move.empty()) return {};
     bool in_time = true;
     ReconcileOptions how;
     how.progress = [&](const auto&) {
@@ -245,8 +241,15 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         HOTCOUNT_TRY(take_over(connection));
         return dialect.note_move(connection, VoteNames{options_, dialect.grammar()});
     };
-    HOTCOUNT_TRY(sql::transact(*database_, deadline, count));
-    HOTCOUNT_TRY(count_votes_of_other_nodes(deadline));
+    std::string move;
+    // In one transaction: a reader may still be at a primary that was replaced.
+    const auto count_and_look = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(count(connection));
+        HOTCOUNT_TRY_ASSIGN(move, read_mark(connection, layout_->read_move));
+        return {};
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, count_and_look));
+    HOTCOUNT_TRY(count_votes_of_other_nodes(move, deadline));
     watch_journal();
     if (installs == OutsideWrites::leave) return {};
     // For counts_agree(). All is done without it.

@@ -267,7 +267,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     // create_tables.cpp
     /// Of tables and views, as they stand in SQL.
     Result<std::vector<std::string>> missing_tables(sql::Connection& connection) const;
-    Result<void> count_votes_of_other_nodes(Deadline deadline);
+    Result<void> count_votes_of_other_nodes(const std::string& move, Deadline deadline);
     static Result<void> refuse_incomplete(const Adoption& adoption);
     Result<void> try_rules(const Adoption& adoption, Deadline deadline) const;
     Result<void> try_without_triggers(const Adoption& adoption, sql::Connection& connection) const;
