@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import hotcount
 import pytest
@@ -68,20 +68,19 @@ def shards_of(cluster: RedisCluster, index: int) -> set[int]:
     return {int(name.rpartition(b":")[2][:-1]) for name in names}
 
 
-class Losing:
+class Losing(Protocol):
     """A cache, and how it comes to have an older copy of its data."""
 
     url: str
 
     def keep(self) -> None:
-        """What is written from here on is lost."""
-        raise NotImplementedError
+        """Writes after this call are lost."""
 
     def lose(self) -> None:
-        raise NotImplementedError
+        """Returns once the cache serves the older copy."""
 
 
-class LosingServer(Losing):
+class LosingServer:
     def __init__(self, server: RedisServer) -> None:
         self.url = server.url
         self._server = server
@@ -95,7 +94,7 @@ class LosingServer(Losing):
         self._server.start()
 
 
-class LosingCluster(Losing):
+class LosingCluster:
     """A primary that is back before it is replaced: its owner and its epoch are the same."""
 
     def __init__(self, cluster: RedisCluster) -> None:
@@ -111,7 +110,7 @@ class LosingCluster(Losing):
         self._cluster.wait_ok()
 
 
-class LosingTrio(Losing):
+class LosingTrio:
     def __init__(self, trio: SentinelTrio) -> None:
         self.url = trio.url
         self._trio = trio

@@ -115,25 +115,33 @@ with hotcount.Redis(sys.argv[1], timeout=30, silence_limit=60) as redis:
 """
 
 
+def stopped_in_its_second_add(
+    program: str, url: str, primary: FakePrimary
+) -> subprocess.Popen[str]:
+    """Stands still for longer than the Sentinels' last answer counts; its add has no reply yet."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin
+    assert child.stdout
+    assert child.stdout.readline() == "1\n"
+    primary.answers.clear()
+    child.stdin.write("\n")
+    child.stdin.flush()
+    eventually(lambda: primary.adds == 2, 20)
+    child.send_signal(signal.SIGSTOP)
+    time.sleep(3)
+    return child
+
+
 @pytest.mark.server
 def test_a_process_that_stood_still_asks_before_it_believes_a_reply() -> None:
     """Its primary was replaced meanwhile, and the reply lies in its socket before the news."""
     with fakes(b"") as (primary, sentinels, url):
-        child = subprocess.Popen(
-            [sys.executable, "-c", ADD_TWICE, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdin
-        assert child.stdout
-        assert child.stdout.readline() == "1\n"
-        primary.answers.clear()
-        child.stdin.write("\n")
-        child.stdin.flush()
-        eventually(lambda: primary.adds == 2, 20)
-        child.send_signal(signal.SIGSTOP)
-        time.sleep(3)
+        child = stopped_in_its_second_add(ADD_TWICE, url, primary)
         with FakePrimary() as successor:
             for sentinel in sentinels:
                 sentinel.primary = successor.port
@@ -170,21 +178,7 @@ asyncio.run(main())
 def test_a_loop_goes_on_while_a_reply_waits_for_the_sentinels() -> None:
     """The process stood still, and no Sentinel tells whether the reply counts."""
     with fakes(b"") as (primary, sentinels, url):
-        child = subprocess.Popen(
-            [sys.executable, "-c", ADD_BESIDE_A_BEAT, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdin
-        assert child.stdout
-        assert child.stdout.readline() == "1\n"
-        primary.answers.clear()
-        child.stdin.write("\n")
-        child.stdin.flush()
-        eventually(lambda: primary.adds == 2, 20)
-        child.send_signal(signal.SIGSTOP)
-        time.sleep(3)
+        child = stopped_in_its_second_add(ADD_BESIDE_A_BEAT, url, primary)
         late(sentinels)
         primary.answers.set()
         time.sleep(0.2)
