@@ -23,7 +23,7 @@ constexpr std::string_view kIdleSessionTimeout = "57P05";
 Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
                                                    std::span<const Value> parameters,
                                                    const RowVisitor* visit, const Alone& how) {
-    if (commit_is_open_) {
+    if (commit_is_open()) {
         HOTCOUNT_TRY(settle_alone(how, std::chrono::steady_clock::now()));
         return take_rows(visit);
     }
@@ -52,11 +52,11 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
         if (settled) return take_rows(visit);
         // If the session lacks the prepared statement, nothing was run, and it is sent again.
         const bool gone = statement_gone_;
-        if (wraps && !broken_) {
+        if (wraps && !broken()) {
             state_ = State::failed;
             rollback();
         }
-        if (!gone || broken_ || again == kMaxAgain || how.deadline.passed()) {
+        if (!gone || broken() || again == kMaxAgain || how.deadline.passed()) {
             return std::move(settled).error();
         }
     }
@@ -79,7 +79,7 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
         state_ = State::open;
         auto settled = send_and_settle(statement, parameters, deadline);
         for (int again = 0;
-             !settled && statement_gone_ && !broken_ && again < kMaxAgain && !deadline.passed();
+             !settled && statement_gone_ && !broken() && again < kMaxAgain && !deadline.passed();
              ++again) {
             state_ = State::open;
             settled = send_and_settle(statement, parameters, deadline);
@@ -119,7 +119,7 @@ bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     SteadyTime ask = how.gives_way && !cancelled_ ? sent + how.patience : SteadyTime::max();
     while (true) {
         if (settle(std::min(ask, cancelled_ ? deadline : cancel_at), &how.deadline)) return true;
-        if (lost_) return false;
+        if (is_closed()) return false;
         const SteadyTime now = std::chrono::steady_clock::now();
         if (how.deadline.passed() || (!cancelled_ && now >= cancel_at)) break;
         ask = now + kBetweenQuestions;
@@ -136,13 +136,11 @@ bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
 }
 
 Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent) {
-    if (committed_ != nullptr) return await_standbys(how.deadline);
-    commit_is_open_ = false;
-    broken_ = false;
+    if (standbys_.committed != nullptr) return await_standbys(how.deadline);
+    wait_on_for_commit();
     if (!await_alone(how, sent)) {
-        if (lost_) return lost_connection(!was_ended_before_answer());
-        commit_is_open_ = true;
-        broken_ = true;
+        if (is_closed()) return lost_connection(!was_ended_before_answer());
+        link_ = Link::awaits_commit;
         leave_if_silent();
         return make_error(ErrorCode::outcome_unknown,
                           options_.name +
@@ -156,10 +154,10 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
                             ": the statement was cancelled in the middle and nothing was applied";
             return error;
         }
-        if (cancelled_) broken_ = true;  // A late cancel could hit the connection's next statement.
+        if (cancelled_) give_up();  // A late cancel could hit the connection's next statement.
         return error;
     }
-    if (cancelled_) broken_ = true;
+    if (cancelled_) give_up();
     return committed(how.deadline, cancelled_);
 }
 

@@ -61,7 +61,7 @@ Result<void> PostgresConnection::commit() {
         // The answer is not needed: it is skipped before the next one is read.
         if (!queue(commit_statement(), {}, Expected::Kind::forgotten) || !queue_sync() ||
             pq_.PQflush(handle_) != 0) {
-            broken_ = true;
+            give_up();
         }
         state_ = State::idle;
         return {};
@@ -83,17 +83,15 @@ Result<void> PostgresConnection::commit() {
 }
 
 Result<void> PostgresConnection::await_commit(Deadline deadline) {
-    if (committed_ != nullptr) return await_standbys(deadline);
-    commit_is_open_ = false;
-    broken_ = false;
+    if (standbys_.committed != nullptr) return await_standbys(deadline);
+    wait_on_for_commit();
     bool answered = settle(deadline.time(), &deadline);
-    if (!answered && !lost_) {
+    if (!answered && !is_closed()) {
         answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
     }
     if (!answered) {
-        if (lost_) return lost_connection(true);
-        commit_is_open_ = true;
-        broken_ = true;
+        if (is_closed()) return lost_connection(true);
+        link_ = Link::awaits_commit;
         state_ = State::idle;
         leave_if_silent();
         return make_error(ErrorCode::outcome_unknown,
@@ -124,7 +122,7 @@ Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
         return lost_connection(true);
     }
     options_.shared->primary.has_written(term_);
-    if (replicas_unsure_) return await_standbys(deadline);
+    if (standbys_.unsure) return await_standbys(deadline);
     // A session of a pooler's may have settings that hide the warning.
     if (cancelled && !keeps_prepared()) return await_standbys(deadline);
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
@@ -134,11 +132,10 @@ Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
 // Commits once more, something that no table shows, and asks for no cancel of that: a standby that
 // has the later commit has the earlier one.
 Result<void> PostgresConnection::await_standbys(Deadline deadline) {
-    commit_is_open_ = false;
-    broken_ = false;
-    if (committed_ == nullptr) {
-        committed_ = std::move(answer_);
-        heard_warning_ = replicas_unsure_;
+    wait_on_for_commit();
+    if (standbys_.committed == nullptr) {
+        standbys_.committed = std::move(answer_);
+        standbys_.heard_warning = standbys_.unsure;
         if (!queue_nothing()) return lost_connection(true);
     }
     bool answered = false;
@@ -146,30 +143,29 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     for (int again = 0;; ++again) {
         answered = settle(deadline.time(), &deadline);
         // If there is nothing to wait for, it is answered at once.
-        if (!answered && !lost_ && !heard_warning_) {
+        if (!answered && !is_closed() && !standbys_.heard_warning) {
             answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
         }
-        ended_early = replicas_unsure_ ||
+        ended_early = standbys_.unsure ||
                       (refusal_ != nullptr && refused().condition == SqlCondition::query_canceled);
         if (!answered || !ended_early || again == kMaxAgain || deadline.passed()) break;
         // The server sends a session two signals for one cancel, and on a busy machine the second
         // may come only now. Which of both waits a cancel has ended is not to be told.
-        heard_warning_ = heard_warning_ || replicas_unsure_;
+        standbys_.heard_warning = standbys_.heard_warning || standbys_.unsure;
         if (!queue_nothing()) break;
     }
-    if (!answered && !lost_) {
-        commit_is_open_ = true;
-        broken_ = true;
+    if (!answered && !is_closed()) {
+        link_ = Link::awaits_commit;
         return replicas_unsure();
     }
-    answer_ = std::move(committed_);
-    if (lost_) return lost_connection(true);
+    answer_ = std::move(standbys_.committed);
+    if (is_closed()) return lost_connection(true);
     if (ended_early || refusal_ != nullptr) {
-        broken_ = true;
+        give_up();
         return replicas_unsure();
     }
     // Another client's cancel may have ended the first wait, and ours may still be under way.
-    broken_ = cancelled_;
+    if (cancelled_) give_up();
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
 }
@@ -180,7 +176,8 @@ bool PostgresConnection::queue_nothing() {
     static const Statements sql{postgres::kSessionSql, {}};
     static const Statement kNothing{sql["commit_nothing"]};
     static const Statement kNothingIfUnheard{sql["commit_nothing_unheard"]};
-    return queue(heard_warning_ ? kNothing : kNothingIfUnheard, {}, Expected::Kind::question) &&
+    return queue(standbys_.heard_warning ? kNothing : kNothingIfUnheard, {},
+                 Expected::Kind::question) &&
            queue_sync();
 }
 
@@ -195,11 +192,11 @@ void PostgresConnection::rollback() {
     static const Statement kRollback{"ROLLBACK"};
     const bool sent = state_ == State::open || state_ == State::failed;
     state_ = State::idle;
-    if (!sent || broken_) return;
+    if (!sent || broken()) return;
     // The rollback releases locks. If it cannot be sent at once, the connection is given up.
     if (!queue(kRollback, {}, Expected::Kind::forgotten) || !queue_sync() ||
         pq_.PQflush(handle_) != 0) {
-        broken_ = true;
+        give_up();
     }
 }
 
@@ -220,7 +217,7 @@ Result<std::int64_t> PostgresConnection::run(const Statement& statement,
             rollback();
             state_ = State::begun;
         }
-        if (broken_) break;
+        if (broken()) break;
         settled = send_and_settle(statement, parameters, deadline);
     }
     HOTCOUNT_TRY(settled);
@@ -277,7 +274,7 @@ Result<Deadline> PostgresConnection::before_statement() {
         HOTCOUNT_TRY(make_ready(deadline));
         return deadline;
     }
-    if (state_ == State::failed || broken_) {
+    if (state_ == State::failed || link_ == Link::given_up) {
         return make_error(ErrorCode::database,
                           options_.name +
                               ": an earlier statement of the transaction failed; it can "
@@ -294,11 +291,11 @@ Result<Deadline> PostgresConnection::before_statement() {
 
 Result<void> PostgresConnection::exchange(Deadline deadline) {
     if (!settle(deadline.time(), &deadline)) {
-        if (lost_) return lost_connection(state_ == State::idle);
+        if (is_closed()) return lost_connection(state_ == State::idle);
         return give_up_at_deadline();
     }
     if (refusal_ == nullptr) {
-        if (replicas_unsure_ && state_ == State::idle) return replicas_unsure();
+        if (standbys_.unsure && state_ == State::idle) return replicas_unsure();
         return {};
     }
     if (state_ != State::idle) state_ = State::failed;
@@ -315,7 +312,7 @@ Result<void> PostgresConnection::give_up_at_deadline() {
         Error error = refused();
         // The cancel, or the second of the two signals that the server sends a session for one, may
         // still be to come, and would hit the next statement.
-        broken_ = true;
+        give_up();
         if (error.condition == SqlCondition::query_canceled) {
             error.message = options_.name +
                             ": the deadline passed in mid-statement; it was cancelled and nothing "
@@ -323,9 +320,9 @@ Result<void> PostgresConnection::give_up_at_deadline() {
         }
         return error;
     }
-    broken_ = true;
+    give_up();
     if (!answered) leave_if_silent();
-    if (alone && answered && !replicas_unsure_) return {};
+    if (alone && answered && !standbys_.unsure) return {};
     if (alone) {
         return make_error(ErrorCode::outcome_unknown,
                           options_.name +
@@ -339,7 +336,7 @@ Result<void> PostgresConnection::give_up_at_deadline() {
 }
 
 Error PostgresConnection::lost_connection(bool may_be_applied) {
-    broken_ = true;
+    give_up();
     // The server's last message explains more than the closed connection.
     Error error = refusal_ != nullptr
                       ? refused()
@@ -377,7 +374,7 @@ Error PostgresConnection::refused() {
         error.code = ErrorCode::unavailable;
         error.message += "; the server is no primary (any more), nothing was applied";
         leave_host();
-        broken_ = true;
+        give_up();
     }
     return error;
 }

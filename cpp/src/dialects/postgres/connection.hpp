@@ -112,11 +112,11 @@ class PostgresConnection final : public Connection {
     Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override;
     Result<void> commit() override;
-    bool commit_is_open() const override { return commit_is_open_; }
+    bool commit_is_open() const override { return link_ == Link::awaits_commit; }
     Result<void> await_commit(Deadline deadline) override;
     void rollback() override;
     bool in_transaction() const override { return state_ != State::idle; }
-    bool broken() const override { return broken_; }
+    bool broken() const override { return link_ != Link::usable; }
     bool still_there(bool ask, Deadline deadline) override;
     Result<std::int64_t> run(const Statement& statement, std::span<const Value> parameters,
                              const RowVisitor* visit) override;
@@ -133,6 +133,15 @@ class PostgresConnection final : public Connection {
         begun,   // Requested, not sent: BEGIN goes with the first statement.
         open,    // The server has begun it.
         failed,  // A statement failed: the transaction can only be rolled back.
+    };
+    // usable -> awaits_commit -> usable; from each of them to given_up and closed; a dial begins anew.
+    enum class Link : std::uint8_t {
+        usable,
+        // COMMIT, or a statement that runs alone, was sent, and its deadline passed before the answer:
+        // await_commit() and run_alone() wait on.
+        awaits_commit,
+        given_up,  // begin() connects again.
+        closed,    // The server has closed the connection, and the call under way has to tell that.
     };
     // What the next answer is for. The queue is in the order of sending.
     struct Expected {
@@ -160,6 +169,13 @@ class PostgresConnection final : public Connection {
         void operator()(pg_result* result) const { pq->PQclear(result); }
     };
     using Answer = std::unique_ptr<pg_result, ClearResult>;
+    // What is known of the synchronous standbys of a statement that has committed.
+    struct StandbyWait {
+        bool unsure{false};         // A cancel ended the server's wait for them.
+        bool heard_warning{false};  // The commit of await_standbys() was answered with a warning.
+        // The statement's answer, while await_standbys() commits once more.
+        Answer committed{nullptr, ClearResult{nullptr}};
+    };
 
     // How long after its deadline a call may wait for the answer that settles its outcome: to a
     // cancel, or to a COMMIT that has been sent.
@@ -194,6 +210,14 @@ class PostgresConnection final : public Connection {
 
     // session.cpp
     void disconnect();
+    bool is_closed() const { return link_ == Link::closed; }
+    // The next begin() connects again. A closed connection stays closed.
+    void give_up() {
+        if (link_ != Link::closed) link_ = Link::given_up;
+    }
+    void wait_on_for_commit() {
+        if (link_ != Link::closed) link_ = Link::usable;
+    }
     void watch_socket(int socket);
     Result<void> await_connection(Deadline deadline);
     Error late_connecting(Deadline deadline) const;
@@ -249,7 +273,7 @@ class PostgresConnection final : public Connection {
     Error replicas_unsure();
     bool queue_sync();
     // Sends what is queued and reads until every answer has arrived. False at `until`, when
-    // `deadline` (if given) has passed or was interrupted, and when the connection is lost_.
+    // `deadline` (if given) has passed or was interrupted, and when the connection is closed.
     bool settle(SteadyTime until, const Deadline* deadline);
     void read_answers();
     void take_answer(Answer answer);
@@ -262,14 +286,10 @@ class PostgresConnection final : public Connection {
     int socket_{-1};
     State state_{State::idle};
     bool writes_{false};
-    bool broken_{false};           // Unusable; begin() connects again.
-    bool lost_{false};             // The server has closed the connection.
-    bool noticed_{false};          // A notice came that belongs to no call.
-    bool replicas_unsure_{false};  // Committed, but cancelled during the wait for standbys.
-    bool heard_warning_{false};    // The commit of await_standbys() was answered with a warning.
-    // COMMIT, or a statement that runs alone, was sent, and its deadline passed before the answer.
-    bool commit_is_open_{false};
+    Link link_{Link::usable};
+    bool noticed_{false};    // A notice came that belongs to no call.
     bool cancelled_{false};  // The server was asked to end the statement that runs alone.
+    StandbyWait standbys_{};
     Deadline deadline_{Deadline::at(SteadyTime::max())};
 
     std::uint64_t term_{0};        // The primary's term (PrimaryWatch) at connection.
@@ -290,10 +310,8 @@ class PostgresConnection final : public Connection {
     bool answered_first_{false};  // expected_.front() has its answer; libpq's null is next.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the last statement.
     Answer refusal_{nullptr, ClearResult{nullptr}};  // The first error.
-    // To a statement that has committed, while the synchronous standbys are waited for.
-    Answer committed_{nullptr, ClearResult{nullptr}};
-    std::vector<std::string> texts_;     // Parameters on their way, kept for their
-    std::vector<const char*> pointers_;  // memory.
+    std::vector<std::string> texts_;                 // Parameters on their way, kept for their
+    std::vector<const char*> pointers_;              // memory.
 };
 
 /// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so

@@ -44,7 +44,7 @@ Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room)
         auto connected = dial(deadline);
         if (connected) return connected;
         disconnect();
-        broken_ = true;
+        give_up();
         // The server starts, is full, or will be replaced: another attempt may succeed.
         const Error& error = connected.error();
         if (is_out_of_room(error)) {
@@ -71,7 +71,7 @@ Result<void> PostgresConnection::dial_host(std::size_t host, Deadline deadline) 
     if (connected) connected = meet_host(deadline, began);
     if (!connected) {
         disconnect();
-        broken_ = true;
+        give_up();
     }
     return connected;
 }
@@ -126,8 +126,7 @@ Result<void> PostgresConnection::meet_host(Deadline deadline, SteadyTime began) 
 }
 
 Result<void> PostgresConnection::dial(Deadline deadline) {
-    broken_ = false;
-    lost_ = false;
+    link_ = Link::usable;
     term_ = options_.shared->primary.term();
     std::vector<const char*> names;
     std::vector<const char*> values;
@@ -180,7 +179,7 @@ Result<void> PostgresConnection::ask_once(const Statement& question,
         return lost_connection(false);
     }
     if (!settle(deadline.time(), &deadline)) {
-        if (lost_) return lost_connection(false);
+        if (is_closed()) return lost_connection(false);
         return make_error(
             ErrorCode::deadline,
             options_.name + ": the deadline passed while connecting; nothing was applied");

@@ -51,7 +51,7 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
         answer_.reset();
         refusal_.reset();
         statement_gone_ = false;
-        replicas_unsure_ = false;
+        standbys_.unsure = false;
     }
     // A `forgotten` statement ends a transaction: it must not fail because a name is missing.
     const bool by_name =
@@ -97,14 +97,14 @@ bool PostgresConnection::queue_sync() {
 bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
     while (true) {
         read_answers();
-        if (expected_.empty()) return !lost_;
-        if (lost_) return false;
+        if (expected_.empty()) return !is_closed();
+        if (is_closed()) return false;
         const int unsent = pq_.PQflush(handle_);
         if (unsent < 0) {
             // The server's last words may still be there.
             (void)pq_.PQconsumeInput(handle_);
             read_answers();
-            lost_ = true;
+            link_ = Link::closed;
             return false;
         }
         const auto events = static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT);
@@ -114,13 +114,13 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
                                (deadline == nullptr || !deadline->passed());
             if (!looks) return false;
             if (was_replaced(deadline == nullptr ? until : deadline->time())) {
-                lost_ = true;
+                link_ = Link::closed;
                 return false;
             }
         }
         if (pq_.PQconsumeInput(handle_) == 0) {
             read_answers();
-            lost_ = true;
+            link_ = Link::closed;
             return expected_.empty() && refusal_ == nullptr;
         }
     }
@@ -181,7 +181,7 @@ void PostgresConnection::take_refusal(Answer answer, const Expected& of) {
     const char* const field = pq_.PQresultErrorField(answer.get(), pq::kSqlState);
     const std::string_view state = field != nullptr ? field : "";
     const bool ends = ends_session(pq_, answer.get());
-    if (ends) lost_ = true;
+    if (ends) link_ = Link::closed;
     if (refusal_ != nullptr || (!ends && of.kind == Expected::Kind::forgotten)) return;
     refusal_ = std::move(answer);
     if (!of.by_name) return;
@@ -204,7 +204,7 @@ void PostgresConnection::take_notice(const pg_result* notice) {
     noticed_ = true;
     const char* const function = pq_.PQresultErrorField(notice, pq::kSourceFunction);
     if (function != nullptr && std::string_view{function} == "SyncRepWaitForLSN") {
-        replicas_unsure_ = true;
+        standbys_.unsure = true;
     }
 }
 

@@ -51,12 +51,12 @@ void PostgresConnection::disconnect() {
     known_.clear();
     names_.clear();
     statement_gone_ = false;
-    commit_is_open_ = false;
+    give_up();
     expected_.clear();
     answered_first_ = false;
     answer_.reset();
     refusal_.reset();
-    committed_.reset();
+    standbys_.committed.reset();
     state_ = State::idle;
 }
 
@@ -74,7 +74,7 @@ Result<void> PostgresConnection::make_ready(Deadline deadline) {
     noticed_ = false;
     // A server sends to an idle session only the error that ends it (idle_session_timeout, a
     // shutdown), shortly before it closes the connection. libpq reports that error as a notice.
-    if (handle_ != nullptr && !broken_ && is_current() && looks_alive() && !noticed_) return {};
+    if (handle_ != nullptr && !broken() && is_current() && looks_alive() && !noticed_) return {};
     disconnect();
     return connect(deadline);
 }
@@ -87,10 +87,10 @@ bool PostgresConnection::looks_alive() {
         const bool read = pq_.PQconsumeInput(handle_) != 0;
         read_answers();
         (void)pq_.PQisBusy(handle_);  // Parses the input.
-        if (!read) lost_ = true;
-        if (lost_) return false;
+        if (!read) link_ = Link::closed;
+        if (is_closed()) return false;
     }
-    return !lost_ && pq_.PQstatus(handle_) == pq::kConnectionOk;
+    return !is_closed() && pq_.PQstatus(handle_) == pq::kConnectionOk;
 }
 
 // From version 14 on the server reports this setting unasked, with the answer to the first
@@ -120,9 +120,9 @@ bool PostgresConnection::is_current() const {
 Result<void> PostgresConnection::unless_demoted() {
     const bool reads_only = says_reads_only();
     if (!reads_only) began_read_only_ = false;
-    if (!reads_only || began_read_only_ || writes_ || broken_) return {};
+    if (!reads_only || began_read_only_ || writes_ || link_ == Link::given_up) return {};
     leave_host();
-    broken_ = true;
+    give_up();
     return make_error(ErrorCode::unavailable,
                       options_.name + ": the server is no primary any more; nothing was applied",
                       std::string{kReadOnlyState}, SqlCondition::read_only);
@@ -142,8 +142,8 @@ void PostgresConnection::leave_if_silent() {
 
 // begin() replaces a session that the server has ended. With `ask`, the server must answer a Sync.
 bool PostgresConnection::still_there(bool ask, Deadline deadline) {
-    if (!ask) return !broken_;
-    if (handle_ == nullptr || broken_ || !looks_alive() || !queue_sync()) return false;
+    if (!ask) return !broken();
+    if (handle_ == nullptr || broken() || !looks_alive() || !queue_sync()) return false;
     const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
     if (settle(std::min(until, deadline.time()), &deadline)) return true;
     if (options_.shared->hosts.several()) leave_host();
@@ -171,10 +171,10 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
             if (ended) break;
             const int status = pq_.PQresultStatus(answer.get());
             if (status == pq::kCommandOk || status == pq::kTuplesOk) continue;
-            if (ends_session(pq_, answer.get())) lost_ = true;
+            if (ends_session(pq_, answer.get())) link_ = Link::closed;
             if (refusal == nullptr) refusal = std::move(answer);
         }
-        if (lost_) {
+        if (is_closed()) {
             refusal_ = std::move(refusal);
             return lost_connection(state_ == State::idle);
         }
@@ -184,14 +184,14 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
         if (unsent >= 0 && !wait(events, deadline.time(), &deadline)) {
             cancel_in_background(pq_, handle_);
             const bool alone = state_ == State::idle;
-            broken_ = true;
+            give_up();
             if (!alone) state_ = State::failed;
             return make_error(
                 alone ? ErrorCode::outcome_unknown : ErrorCode::deadline,
                 options_.name + ": the deadline passed in mid-script" +
                     (alone ? "; it may or may not be applied" : "; nothing was applied"));
         }
-        if (unsent < 0 || pq_.PQconsumeInput(handle_) == 0) lost_ = true;
+        if (unsent < 0 || pq_.PQconsumeInput(handle_) == 0) link_ = Link::closed;
     }
     pq_.PQenterPipelineMode(handle_);
     if (refusal == nullptr) return {};

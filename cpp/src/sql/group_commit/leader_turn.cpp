@@ -1,6 +1,7 @@
 #include "leader_turn.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <utility>
 
@@ -47,30 +48,29 @@ void LeaderTurn::fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, co
 }
 
 void LeaderTurn::resume() {
-    const Batch awaited = std::exchange(awaited_, {});
-    const Batch after = std::exchange(after_awaited_, {});
-    deadline_ = time_of_others(awaited).value_or(deadline_);
+    assert(phase_ == Phase::awaits_commit);
+    const Awaited awaited = std::exchange(awaited_, {});
+    deadline_ = time_of_others(awaited.writes).value_or(deadline_);
     own_ = nullptr;
     retry_.emplace(*queue_.database_, deadline_);
-    doubt_.reset();
-    resumes_ = true;
-    write_batch(awaited);
+    phase_ = Phase::resumes;
+    write_batch(awaited.writes);
     if (awaits_commit()) abandon_commit();
-    defer(after);
+    defer(awaited.after);
     lease_.reset();
 }
 
 bool LeaderTurn::awaits_commit_of(const QueuedWrite& write) const {
-    return std::any_of(awaited_.begin(), awaited_.end(),
+    return std::any_of(awaited_.writes.begin(), awaited_.writes.end(),
                        [&](const auto& each) { return each.get() == &write; });
 }
 
 void LeaderTurn::abandon_commit() {
-    settle(awaited_, *doubt_);
-    defer(after_awaited_);
-    awaited_.clear();
-    after_awaited_.clear();
-    doubt_.reset();
+    assert(phase_ == Phase::awaits_commit);
+    const Awaited awaited = std::exchange(awaited_, {});
+    phase_ = Phase::writes;
+    settle(awaited.writes, awaited.doubt);
+    defer(awaited.after);
     lease_.reset();
 }
 
@@ -91,10 +91,10 @@ void LeaderTurn::write_batch(Writes batch) {
     while (!batch.empty()) {
         // Keeps the order: nothing is written before earlier writes that were deferred.
         if (awaits_commit()) {
-            after_awaited_.insert(after_awaited_.end(), batch.begin(), batch.end());
+            awaited_.after.insert(awaited_.after.end(), batch.begin(), batch.end());
             return;
         }
-        if (defers_) return defer(batch);
+        if (phase_ == Phase::defers) return defer(batch);
         if (!set_aside_.empty()) {
             kept = without_followers(batch);
             batch = kept;
@@ -102,7 +102,7 @@ void LeaderTurn::write_batch(Writes batch) {
         }
         auto written = attempt(batch);
         if (written) return;
-        if (members_left_) {
+        if (attempt_.members_left) {
             kept = without_withdrawn(batch);
             batch = kept;
             continue;
@@ -115,8 +115,8 @@ void LeaderTurn::write_batch(Writes batch) {
         Error error = std::move(written).error();
         if (error.code == ErrorCode::outcome_unknown) {
             if (lease_ && (*lease_)->commit_is_open() && time_of_others(batch)) {
-                awaited_.assign(batch.begin(), batch.end());
-                doubt_ = std::move(error);
+                awaited_ = {{batch.begin(), batch.end()}, {}, std::move(error)};
+                phase_ = Phase::awaits_commit;
                 return;
             }
             kept = settle_lost(batch, error);
@@ -164,11 +164,10 @@ bool LeaderTurn::is_cancelled(const Error& error) const {
 }
 
 Result<void> LeaderTurn::attempt(Writes batch) {
-    members_left_ = false;
-    attempted_ = batch;
-    if (queue_.writer_->commits_by_itself()) return write_and_commit(batch);
-    HOTCOUNT_TRY(std::exchange(resumes_, false) ? (*lease_)->await_commit(deadline_)
-                                                : write_in_transaction(batch));
+    attempt_ = {batch};
+    const bool resumes = std::exchange(phase_, Phase::writes) == Phase::resumes;
+    if (queue_.writer_->commits_by_itself()) return write_and_commit(batch, resumes);
+    HOTCOUNT_TRY(resumes ? (*lease_)->await_commit(deadline_) : write_in_transaction(batch));
     queue_.writer_->committed();
     queue_.batches_.fetch_add(1, std::memory_order_relaxed);
     queue_.writes_.fetch_add(batch.size(), std::memory_order_relaxed);
@@ -187,8 +186,8 @@ Result<void> LeaderTurn::write_in_transaction(Writes batch) {
     return written;
 }
 
-Result<void> LeaderTurn::write_and_commit(Writes batch) {
-    if (!std::exchange(resumes_, false)) {
+Result<void> LeaderTurn::write_and_commit(Writes batch, bool resumes) {
+    if (!resumes) {
         for (const auto& write : batch) {
             write->error.reset();
             write->fate = QueuedWrite::Fate::open;
@@ -252,10 +251,10 @@ LeaderTurn::Batch LeaderTurn::without_followers(Writes batch) const {
     return others;
 }
 
-Duration LeaderTurn::waits_for() const { return waits_ ? kHeldRowWait : Duration{0}; }
+Duration LeaderTurn::waits_for() const { return held_row_wait_.value_or(Duration{0}); }
 
 bool LeaderTurn::is_alone() {
-    if (in_held_thread_) return false;
+    if (is_retry()) return false;
     const std::lock_guard lock(queue_.mutex_);
     return queue_.queued_ == 0 && queue_.held_.empty();
 }
@@ -270,14 +269,14 @@ Alone LeaderTurn::alone(bool read_committed) {
     how.patience = many && !was_cancelled_ ? kPatienceWithMany : kPatience;
     // Members of a batch wait for each other too, so a batch always gives way.
     how.gives_way = [this, many] {
-        if (in_held_thread_ || many) return true;
+        if (is_retry() || many) return true;
         const std::lock_guard lock(queue_.mutex_);
         return queue_.queued_ > 0;
     };
     return how;
 }
 
-// An error sets members_left_, and itself says nothing.
+// An error sets attempt_.members_left, and itself says nothing.
 Result<void> LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);
     bool some_left = false;
@@ -287,9 +286,10 @@ Result<void> LeaderTurn::seal() {
         // never be written.
         group->stage = WriteGroup::Stage::sealed;
     }
-    members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
-                                             [](const auto& write) { return write->withdrawn_; });
-    if (members_left_) return make_error(ErrorCode::deadline, "members have left");
+    attempt_.members_left =
+        some_left && std::any_of(attempt_.writes.begin(), attempt_.writes.end(),
+                                 [](const auto& write) { return write->withdrawn_; });
+    if (attempt_.members_left) return make_error(ErrorCode::deadline, "members have left");
     return {};
 }
 
@@ -356,7 +356,7 @@ void LeaderTurn::leave_to_others(Writes batch, const Error& error) {
     for (const auto& write : batch) {
         if (write.get() != own_ && write->deadline_.time() > over) {
             write->again_ = true;
-            defers_ = true;
+            phase_ = Phase::defers;
         } else {
             write->error = error;
         }

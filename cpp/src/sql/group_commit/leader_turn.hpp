@@ -18,8 +18,7 @@ class LeaderTurn final : public BatchTurn {
     /// A turn of the held thread.
     LeaderTurn(GroupQueue& queue, Deadline deadline, bool waits)
         : LeaderTurn(queue, nullptr, deadline) {
-        in_held_thread_ = true;
-        waits_ = waits;
+        held_row_wait_ = waits ? kHeldRowWait : Duration{0};
     }
 
     /// Begins a transaction. Call it before the group is taken.
@@ -30,7 +29,7 @@ class LeaderTurn final : public BatchTurn {
     void fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, const Error& error);
     /// True if the deadline passed before COMMIT was answered and other members have time left: call
     /// resume() or abandon_commit().
-    bool awaits_commit() const { return doubt_.has_value(); }
+    bool awaits_commit() const { return phase_ == Phase::awaits_commit; }
     bool awaits_commit_of(const QueuedWrite& write) const;
     /// Continues run() for those members until the latest of their deadlines. Any thread may call it.
     void resume();
@@ -42,18 +41,35 @@ class LeaderTurn final : public BatchTurn {
     Result<void> seal() override;
     bool is_alone() override;
     Duration waits_for() const override;
-    bool is_retry() const override { return in_held_thread_; }
+    bool is_retry() const override { return held_row_wait_.has_value(); }
     Alone alone(bool read_committed) override;
 
   private:
     using Writes = GroupQueue::Writes;
     using Batch = std::vector<std::shared_ptr<QueuedWrite>>;
 
+    enum class Phase : std::uint8_t {
+        writes,         // The next attempt writes its batch.
+        awaits_commit,  // A COMMIT was not answered at the deadline: awaited_ has its writes.
+        resumes,        // The next attempt only waits for that COMMIT's answer.
+        defers,         // The deadline has passed: unwritten writes are left to another leader.
+    };
+    // The last attempt.
+    struct Attempt {
+        Writes writes{};
+        bool members_left{false};  // It failed because some of its writes had been withdrawn.
+    };
+    struct Awaited {
+        Batch writes{};  // Those of the COMMIT.
+        Batch after{};   // Those behind them: not attempted.
+        Error doubt{};   // The error of `writes` if the answer never comes.
+    };
+
     Result<void> begin_once();
     void write_batch(Writes batch);
     Result<void> attempt(Writes batch);
     Result<void> write_in_transaction(Writes batch);
-    Result<void> write_and_commit(Writes batch);
+    Result<void> write_and_commit(Writes batch, bool resumes);
     Batch take_unsettled(Writes batch);
     Batch without_followers(Writes batch) const;
     std::optional<Deadline> time_of_others(Writes batch) const;
@@ -67,25 +83,19 @@ class LeaderTurn final : public BatchTurn {
     GroupQueue& queue_;
     const QueuedWrite* own_;
     Deadline deadline_;
-    bool in_held_thread_{false};
-    bool waits_{false};
+    // In the held thread alone: how long a statement waits for a locked row.
+    std::optional<Duration> held_row_wait_{};
+    Phase phase_{Phase::writes};
     std::vector<std::shared_ptr<WriteGroup>> groups_{};
     std::optional<Retry> retry_{};
     std::optional<Lease> lease_{};
-    bool begun_{false};
-    bool reconnected_{false};
-    Writes attempted_{};        // Writes of the last attempt.
-    bool members_left_{false};  // It failed because some of them had withdrawn.
-    bool defers_{false};        // Unwritten writes are left to another leader.
-    bool was_cancelled_{false};
+    bool begun_{false};          // The lease has a transaction in which nothing is written.
+    bool reconnected_{false};    // Once in a turn.
+    bool was_cancelled_{false};  // An earlier statement of this turn met a locked row.
+    Attempt attempt_{};
     // Shared rows of writes that are left to later turns; later writes to them are left too.
     std::unordered_set<std::uint64_t> set_aside_{};
-    // Writes whose COMMIT was not answered at the deadline, those after them, and the error of the
-    // former if the answer never comes.
-    Batch awaited_{};
-    Batch after_awaited_{};
-    std::optional<Error> doubt_{};
-    bool resumes_{false};  // The next attempt only waits for that COMMIT's answer.
+    Awaited awaited_{};
 };
 
 }  // namespace hotcount::sql
