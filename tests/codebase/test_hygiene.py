@@ -101,7 +101,6 @@ LONG = {
     "python/src/aio/pending.cpp": "one type",
     "python/src/native/native.cpp": "what joins declarations to C++",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",
-    "tests/faults/rows.py": "one table",
 }
 
 

@@ -32,223 +32,149 @@ class Group:
     tests: dict[str, dict[str, str]]
 
 
-NONE = "(?!)"
+# Groups, and below each its tests: the file, the beginning of the name, and the parameters with
+# which they stay in `make test`. Without these none does.
+TABLE = r"""
+Loads of hotcount-load, their studies and their reports | 2.1
+  integration/loadtest/test_report_studies.py::test_a_search_says_what_each
+  integration/loadtest/test_report_studies.py::test_a_study_that_is
+  integration/loadtest/test_report_studies.py::test_a_scale_is_drawn
+  integration/loadtest/test_report_studies.py::test_a_search_says_what_was
+  integration/loadtest/test_report_studies.py::test_a_page_of_a
+  integration/loadtest/test_report_studies.py::test_a_scale_has_its
+  integration/loadtest/test_report_studies.py::test_a_sweep_says_which
+  integration/loadtest/test_report_studies.py::test_a_search_that_confirmed
+  integration/loadtest/test_report_studies.py::test_an_audit_that_found
+  integration/loadtest/test_report_comparisons.py::test_fewer_than_six_rounds
+  integration/loadtest/test_report_comparisons.py::test_what_was_overloaded_has
+  integration/loadtest/test_report.py::test_html_draws_a_run
+  integration/loadtest/test_report.py::test_the_series_has_each
+  integration/loadtest/test_sql_votes.py::
+  integration/loadtest/test_hotcount_load_servers.py::test_every_strategy_on_sql
+  integration/loadtest/test_hotcount_load_databases.py::
+  integration/loadtest/test_compare_builds.py::test_calls_and_loads_on
+  integration/loadtest/test_hotcount_load_groups.py::test_a_replica_in_a  kill9
+  integration/loadtest/test_hotcount_load_groups.py::test_the_standby_of_a  kill9
+  integration/loadtest/test_hotcount_load_groups.py::test_votes_on_all_nodes
+  integration/loadtest/test_exec_drivers.py::test_a_driver_that_cannot  ^(?!empty_pages)
+  integration/loadtest/test_hotcount_load_studies.py::test_a_comparison_has_its
+  integration/loadtest/test_hotcount_load_redis.py::test_the_canonical_comparison_has
+  integration/loadtest/test_hotcount_load_redis.py::test_keys_whose_adders_never  ttl
+  integration/loadtest/test_hotcount_load_kept_redis.py::test_each_trial_on_a
+  integration/loadtest/test_hotcount_load_ends.py::test_a_folder_is_of
+  integration/loadtest/test_peers.py::test_waiters_are_measured_beside
+Kills, storms, hammering of many callers | 2.9
+  integration/sql/test_outside_storm.py::
+  integration/sql/test_outside_writes_mariadb.py::test_counts_are_the_rows
+  integration/sql/test_votes_folds.py::test_folds_of_several_processes  postgresql
+  integration/sql/test_postgres_batches.py::test_without_an_answer_the
+  integration/sql/test_postgres_batches.py::test_batches_beside_folds_and
+  integration/aio/test_aio_bounds.py::test_100_000_calls_that_expire  each
+  integration/aio/test_aio_votes.py::test_a_loop_that_ends
+  contract/test_votes_cleaning.py::test_an_item_that_is  sqlite
+  contract/test_votes_cleaning.py::test_a_user_of_many  sqlite
+  faults/test_votes_on_servers.py::test_a_commit_whose_answer  postgres
+  faults/test_votes_on_servers.py::test_kills_of_everybody_beside
+  faults/test_fold_kills.py::  postgresql
+  faults/test_redis_demoted.py::test_writers_of_a_replica
+  faults/test_two_sqlites.py::test_a_process_forks_while
+  faults/test_two_sqlites.py::test_three_processes_with_another  apsw
+  faults/test_busy_streams.py::test_streams_that_are_full  postgresql
+  faults/test_busy_streams.py::test_a_child  sqlite-write_behind|mariadb-views|postgresql-cached
+  faults/test_retry_queue.py::test_bytes_that_arrive_after  ttl
+  faults/test_retry_queue.py::test_a_killed_program_and
+  faults/test_retry_windows.py::test_each_add_is_counted
+  faults/test_kill9_generator.py::  0
+  races/test_rebuild_storm.py::
+Connections cut at each byte, garbage and floods of replies, drawn calls | 2.0
+  hostile/test_passwords.py::test_a_password_in_a_url_shows  ^(?!valkeys)
+  faults/test_redis_script_cuts.py::  answered|^1-
+  faults/test_redis_cuts.py::test_a_pipeline_cut_after  answered
+  faults/test_garbage_replies.py::test_every_concept_gets_a  tls|no integer
+  integration/sql/test_postgres.py::test_wherever_the_answers_end
+  hostile/test_unwanted_replies.py::test_replies_that_are_dropped  pushes-alone|attributes-aio
+  hostile/test_unwanted_replies.py::test_an_extra_reply_is  ^(?!late)|late-:9$
+  hostile/test_unwanted_replies.py::test_a_flood_does_not  pushes
+  hostile/test_fuzz.py::
+  hostile/test_fake_sql_servers.py::test_a_password_that_postgres  ^(?!53300)
+Models: drawn orders, and all orders of a few steps | 0.5
+  races/test_stream_model.py::test_every_order  ^(?!a slow clock|a name that|votes during|pruning)
+  races/test_views_model.py::test_drawn_orders_of_all
+  races/test_retry_model.py::test_every_order_of_few  ^(?!a clock)
+  races/test_write_behind_model.py::test_1000_drawn_schedules_of
+Time limits of servers, outages, lives of keys | 4.9
+  integration/sql/test_outside_postgres.py::test_a_cascade_that_nothing
+  faults/test_erased_stays.py::test_a_page_that_arrives_late  ^(?!mariadb)
+  integration/package/test_cli_doctor_folds.py::test_a_journal_that_somebody  postgresql
+  integration/package/test_cli_doctor_folds.py::test_a_journal_that_nobody  postgresql
+  integration/sql/test_sync_command.py::test_sync_says_once_that  ^(?!redis-write_behind)
+  integration/sql/test_votes_replica_promoted.py::
+  integration/sql/test_votes_replica.py::test_a_primary_that_takes
+  integration/sql/test_idle_connections.py::test_connections_that_a_firewall  postgresql
+  integration/sql/test_idle_connections.py::  postgresql|slotted
+  integration/sql/test_idle_connections.py::test_wait_timeout_fails_no
+  integration/sql/test_server_time_limits.py::test_the_time_limit_of_a_statement_ends
+  integration/sql/test_server_time_limits.py::test_room_that_others_have
+  integration/sql/test_mariadb.py::test_locks_of_a_process
+  integration/sql/test_mariadb_journal.py::test_votes_count_on_servers  ANSI,PIPES|SERIALIZABLE
+  integration/sql/test_mariadb_journal.py::test_a_vote_that_outlives
+  integration/sql/test_votes_removal.py::test_an_error_says_what  postgresql
+  integration/sql/test_full_servers.py::test_waiting_callers_dial_one  postgresql
+  integration/sql/test_outside_triggers_mariadb.py::test_triggers_of_r  both-count|(vote|item)s-None
+  integration/redis/test_redis_greeting.py::test_a_full_server_is  socket
+  integration/redis/test_cluster_nodes.py::test_adds_that_wait_are
+  integration/web/test_limits_adapter.py::test_a_store_that_is  async
+  faults/test_slow_commits.py::test_leader_without_time_for  postgresql
+  faults/test_synchronous_standbys.py::test_votes_that_wait_for  LOCK TABLES
+  faults/test_synchronous_standbys.py::test_votes_that_a_standby  postgres_primary
+  faults/test_synchronous_standbys.py::test_votes_that_no_standby  postgres_primary
+  faults/test_redis_dialling.py::
+  faults/test_redis_refusals.py::test_a_server_that_loads
+  faults/test_write_behind.py::test_votes_are_acknowledged_while
+  faults/test_limiter_false_outages.py::
+  faults/test_silent_server.py::test_a_server_that_takes
+  faults/test_script_refusals.py::test_a_server_that_takes  ^(?!replica-read-only)
+  races/test_journal_orders.py::test_a_row_that_commits_behind  postgres
+  races/test_journal_orders.py::test_a_fold_waits_for_no_vote  postgres
+  races/test_journal_orders.py::test_a_held_item_is  postgres
+  contract/test_period_counter_contract.py::test_a_period_is_gone  redis
+  contract/test_counter_op_id.py::test_an_op_id_is  redis
+  contract/test_counter_op_id.py::test_counters_that_remember_for
+  contract/test_counter_op_id.py::test_a_retry_is_known  redis
+  contract/test_counter_op_id.py::test_an_id_of_a  memory
+  contract/test_slotted_counter_contract.py::test_an_op_id_is_forgotten  sqlite-memory
+Builds of programs, notebooks, runs of pytest inside of pytest | 2.2
+  integration/web/test_django_votes.py::test_the_tests_of_a  postgresql-2
+  integration/web/test_django_votes.py::test_migrations_make_what  sqlite
+  integration/web/test_django_votes.py::test_later_migrations_keep  sqlite
+  integration/web/test_django_votes.py::test_migrating_back_drops  postgresql
+  integration/web/test_django_votes.py::test_likes_of_before  postgresql
+  integration/web/test_django_votes.py::test_ids_that_are  postgresql
+  integration/web/test_django_votes.py::test_a_forked_child  mariadb
+  integration/package/test_types.py::  mypy|^$
+  integration/package/test_notebooks.py::test_notebook_runs  slotted_counters
+  integration/package/test_cmake_package.py::
+  integration/package/test_header_examples.py::
+  codebase/test_require_servers.py::test_a_missing_mysql_is  with-the-plugin
+  integration/package/test_op_id_memory.py::test_no_hash_of_op  ^k$
+  integration/package/test_readme.py::test_shell_commands_succeed  ^make test|-r 1000
+"""
 
-GROUPS = [
-    Group(
-        "Loads of hotcount-load, their studies and their reports",
-        2.1,
-        {
-            "integration/loadtest/test_report_studies.py": {
-                "test_a_search_says_what_each": NONE,
-                "test_a_study_that_is": NONE,
-                "test_a_scale_is_drawn": NONE,
-                "test_a_search_says_what_was": NONE,
-                "test_a_page_of_a": NONE,
-                "test_a_scale_has_its": NONE,
-                "test_a_sweep_says_which": NONE,
-                "test_a_search_that_confirmed": NONE,
-                "test_an_audit_that_found": NONE,
-            },
-            "integration/loadtest/test_report_comparisons.py": {
-                "test_fewer_than_six_rounds": NONE,
-                "test_what_was_overloaded_has": NONE,
-            },
-            "integration/loadtest/test_report.py": {
-                "test_html_draws_a_run": NONE,
-                "test_the_series_has_each": NONE,
-            },
-            "integration/loadtest/test_sql_votes.py": {"": NONE},
-            "integration/loadtest/test_hotcount_load_servers.py": {
-                "test_every_strategy_on_sql": NONE
-            },
-            "integration/loadtest/test_hotcount_load_databases.py": {"": NONE},
-            "integration/loadtest/test_compare_builds.py": {"test_calls_and_loads_on": NONE},
-            "integration/loadtest/test_hotcount_load_groups.py": {
-                "test_a_replica_in_a": "kill9",
-                "test_the_standby_of_a": "kill9",
-                "test_votes_on_all_nodes": NONE,
-            },
-            "integration/loadtest/test_exec_drivers.py": {
-                "test_a_driver_that_cannot": "^(?!empty_pages)"
-            },
-            "integration/loadtest/test_hotcount_load_studies.py": {
-                "test_a_comparison_has_its": NONE
-            },
-            "integration/loadtest/test_hotcount_load_redis.py": {
-                "test_the_canonical_comparison_has": NONE,
-                "test_keys_whose_adders_never": "ttl",
-            },
-            "integration/loadtest/test_hotcount_load_kept_redis.py": {"test_each_trial_on_a": NONE},
-            "integration/loadtest/test_hotcount_load_ends.py": {"test_a_folder_is_of": NONE},
-            "integration/loadtest/test_peers.py": {"test_waiters_are_measured_beside": NONE},
-        },
-    ),
-    Group(
-        "Kills, storms, hammering of many callers",
-        2.9,
-        {
-            "integration/sql/test_outside_storm.py": {"": NONE},
-            "integration/sql/test_outside_writes_mariadb.py": {"test_counts_are_the_rows": NONE},
-            "integration/sql/test_votes_folds.py": {
-                "test_folds_of_several_processes": "postgresql"
-            },
-            "integration/sql/test_postgres_batches.py": {
-                "test_without_an_answer_the": NONE,
-                "test_batches_beside_folds_and": NONE,
-            },
-            "integration/aio/test_aio_bounds.py": {"test_100_000_calls_that_expire": "each"},
-            "integration/aio/test_aio_votes.py": {"test_a_loop_that_ends": NONE},
-            "contract/test_votes_cleaning.py": {
-                "test_an_item_that_is": "sqlite",
-                "test_a_user_of_many": "sqlite",
-            },
-            "faults/test_votes_on_servers.py": {
-                "test_a_commit_whose_answer": "postgres",
-                "test_kills_of_everybody_beside": NONE,
-            },
-            "faults/test_fold_kills.py": {"": "postgresql"},
-            "faults/test_redis_demoted.py": {"test_writers_of_a_replica": NONE},
-            "faults/test_two_sqlites.py": {
-                "test_a_process_forks_while": NONE,
-                "test_three_processes_with_another": "apsw",
-            },
-            "faults/test_busy_streams.py": {
-                "test_streams_that_are_full": "postgresql",
-                "test_a_child_that_was": "sqlite-write_behind|mariadb-views|postgresql-cached",
-            },
-            "faults/test_retry_queue.py": {
-                "test_bytes_that_arrive_after": "ttl",
-                "test_a_killed_program_and": NONE,
-            },
-            "faults/test_retry_windows.py": {"test_each_add_is_counted": NONE},
-            "faults/test_kill9_generator.py": {"": "0"},
-            "races/test_rebuild_storm.py": {"": NONE},
-        },
-    ),
-    Group(
-        "Connections cut at each byte, garbage and floods of replies, drawn calls",
-        2.0,
-        {
-            "hostile/test_passwords.py": {"test_a_password_in_a_url_shows": "^(?!valkeys)"},
-            "faults/test_redis_script_cuts.py": {"": "answered|^1-"},
-            "faults/test_redis_cuts.py": {"test_a_pipeline_cut_after": "answered"},
-            "faults/test_garbage_replies.py": {"test_every_concept_gets_a": "tls|no integer"},
-            "integration/sql/test_postgres.py": {"test_wherever_the_answers_end": NONE},
-            "hostile/test_unwanted_replies.py": {
-                "test_replies_that_are_dropped": "pushes-alone|attributes-aio",
-                "test_an_extra_reply_is": "^(?!late)|late-:9$",
-                "test_a_flood_does_not": "pushes",
-            },
-            "hostile/test_fuzz.py": {"": NONE},
-            "hostile/test_fake_sql_servers.py": {"test_a_password_that_postgres": "^(?!53300)"},
-        },
-    ),
-    Group(
-        "Models: drawn orders, and all orders of a few steps",
-        0.5,
-        {
-            "races/test_stream_model.py": {
-                "test_every_order_of_few": "^(?!a slow clock|a name that|votes during|pruning)"
-            },
-            "races/test_views_model.py": {"test_drawn_orders_of_all": NONE},
-            "races/test_retry_model.py": {"test_every_order_of_few": "^(?!a clock)"},
-            "races/test_write_behind_model.py": {"test_1000_drawn_schedules_of": NONE},
-        },
-    ),
-    Group(
-        "Time limits of servers, outages, lives of keys",
-        4.9,
-        {
-            "integration/sql/test_outside_postgres.py": {"test_a_cascade_that_nothing": NONE},
-            "faults/test_erased_stays.py": {"test_a_page_that_arrives_late": "^(?!mariadb)"},
-            "integration/package/test_cli_doctor_folds.py": {
-                "test_a_journal_that_somebody": "postgresql",
-                "test_a_journal_that_nobody": "postgresql",
-            },
-            "integration/sql/test_sync_command.py": {
-                "test_sync_says_once_that": "^(?!redis-write_behind)"
-            },
-            "integration/sql/test_votes_replica_promoted.py": {"": NONE},
-            "integration/sql/test_votes_replica.py": {"test_a_primary_that_takes": NONE},
-            "integration/sql/test_idle_connections.py": {
-                "test_connections_that_a_firewall": "postgresql",
-                "": "postgresql|slotted",
-                "test_wait_timeout_fails_no": NONE,
-            },
-            "integration/sql/test_server_time_limits.py": {
-                "test_the_time_limit_of_a_statement_ends": NONE,
-                "test_room_that_others_have": NONE,
-            },
-            "integration/sql/test_mariadb.py": {"test_locks_of_a_process": NONE},
-            "integration/sql/test_mariadb_journal.py": {
-                "test_votes_count_on_servers": "ANSI,PIPES|SERIALIZABLE",
-                "test_a_vote_that_outlives": NONE,
-            },
-            "integration/sql/test_votes_removal.py": {"test_an_error_says_what": "postgresql"},
-            "integration/sql/test_full_servers.py": {"test_waiting_callers_dial_one": "postgresql"},
-            "integration/sql/test_outside_triggers_mariadb.py": {
-                "test_triggers_of_renamed_tables": "both-count|votes-None|items-None"
-            },
-            "integration/redis/test_redis_greeting.py": {"test_a_full_server_is": "socket"},
-            "integration/redis/test_cluster_nodes.py": {"test_adds_that_wait_are": NONE},
-            "integration/web/test_limits_adapter.py": {"test_a_store_that_is": "async"},
-            "faults/test_slow_commits.py": {"test_leader_without_time_for": "postgresql"},
-            "faults/test_synchronous_standbys.py": {
-                "test_votes_that_wait_for": "LOCK TABLES",
-                "test_votes_that_a_standby": "postgres_primary",
-                "test_votes_that_no_standby": "postgres_primary",
-            },
-            "faults/test_redis_dialling.py": {"": NONE},
-            "faults/test_redis_refusals.py": {"test_a_server_that_loads": NONE},
-            "faults/test_write_behind.py": {"test_votes_are_acknowledged_while": NONE},
-            "faults/test_limiter_false_outages.py": {"": NONE},
-            "faults/test_silent_server.py": {"test_a_server_that_takes": NONE},
-            "faults/test_script_refusals.py": {
-                "test_a_server_that_takes": "^(?!replica-read-only)"
-            },
-            "races/test_journal_orders.py": {
-                "test_a_row_that_commits_behind": "postgres",
-                "test_a_fold_waits_for_no_vote": "postgres",
-                "test_a_held_item_is": "postgres",
-            },
-            "contract/test_period_counter_contract.py": {"test_a_period_is_gone": "redis"},
-            "contract/test_counter_op_id.py": {
-                "test_an_op_id_is": "redis",
-                "test_counters_that_remember_for": NONE,
-                "test_a_retry_is_known": "redis",
-                "test_an_id_of_a": "memory",
-            },
-            "contract/test_slotted_counter_contract.py": {
-                "test_an_op_id_is_forgotten": "sqlite-memory"
-            },
-        },
-    ),
-    Group(
-        "Builds of programs, notebooks, runs of pytest inside of pytest",
-        2.2,
-        {
-            "integration/web/test_django_votes.py": {
-                "test_the_tests_of_a": "postgresql-2",
-                "test_migrations_make_what": "sqlite",
-                "test_later_migrations_keep": "sqlite",
-                "test_migrating_back_drops": "postgresql",
-                "test_likes_of_before": "postgresql",
-                "test_ids_that_are": "postgresql",
-                "test_a_forked_child": "mariadb",
-            },
-            "integration/package/test_types.py": {"": "mypy|^$"},
-            "integration/package/test_notebooks.py": {"test_notebook_runs": "slotted_counters"},
-            "integration/package/test_cmake_package.py": {"": NONE},
-            "integration/package/test_header_examples.py": {"": NONE},
-            "codebase/test_require_servers.py": {"test_a_missing_mysql_is": "with-the-plugin"},
-            "integration/package/test_op_id_memory.py": {"test_no_hash_of_op": "^k$"},
-            "integration/package/test_readme.py": {
-                "test_shell_commands_succeed": "^make test|-r 1000"
-            },
-        },
-    ),
-]
+
+def groups_in(table: str) -> list[Group]:
+    groups: list[Group] = []
+    for line in table.strip().splitlines():
+        if not line.startswith(" "):
+            title, _, minutes = line.partition(" | ")
+            groups.append(Group(title, float(minutes), defaultdict(dict)))
+            continue
+        test, _, stay = line.strip().partition("  ")
+        file, _, name = test.partition("::")
+        groups[-1].tests[file][name] = stay or "(?!)"
+    return groups
+
+
+GROUPS = groups_in(TABLE)
 
 # Of a product of these a case, which is a test with its other parameters, meets one in `make test`.
 # Its name chooses which, so that many cases meet each of them.
