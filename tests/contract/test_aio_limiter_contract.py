@@ -59,9 +59,7 @@ async def test_a_batch_decides_equal_keys_one_after_another(limiter: aio.Limiter
     assert list(many.allowed) == [number < 500 for number in range(700)]
 
 
-async def test_one_bad_element_hurts_no_other(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
+async def test_one_bad_element_hurts_no_one(counter_store: Store, options: dict[str, Any]) -> None:
     limiter = aio.Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "taken")
     if isinstance(counter_store, hotcount.Redis):
@@ -96,9 +94,7 @@ async def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: AnySt
     assert (await aio.Limiter(limit_store, TEN).peek("k")).remaining == 9
 
 
-async def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(
-    counter_store: Store,
-) -> None:
+async def test_a_hit_cancelled_before_it_is_sent_takes_nothing(counter_store: Store) -> None:
     limiter = aio.Limiter(counter_store, TEN)
     # In memory a call is done when it returns: there is nothing to withdraw.
     done = isinstance(counter_store, hotcount.Memory)

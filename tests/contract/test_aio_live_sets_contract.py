@@ -120,9 +120,7 @@ async def test_what_is_wrong_with_an_argument_is_raised_by_the_call(sets: aio.Li
         sets.sweep("")  # type: ignore[unused-coroutine]
 
 
-async def test_a_closed_object_refuses_and_its_store_goes_on(
-    counter_store: Store, method: Any
-) -> None:
+async def test_a_closed_object_leaves_its_store_open(counter_store: Store, method: Any) -> None:
     async with aio.LiveSets(counter_store, method=method) as sets:
         await sets.create("k", 60, {"a": 1})
     assert sets.closed
@@ -141,9 +139,7 @@ async def patient_sets(server: RedisServer, method: Any) -> AsyncIterator[aio.Li
         yield sets
 
 
-async def test_a_loop_goes_on_while_the_server_answers_nothing(
-    own_redis: RedisServer, method: Any
-) -> None:
+async def test_a_loop_goes_on_while_a_server_is_silent(own_redis: RedisServer, method: Any) -> None:
     async with patient_sets(own_redis, method) as sets:
         threads = threading.active_count()
         with own_redis.stopped():
@@ -161,9 +157,7 @@ async def test_a_loop_goes_on_while_the_server_answers_nothing(
         assert (await sweep).scanned == 0
 
 
-async def test_calls_end_by_their_timeout_however_many_wait(
-    own_redis: RedisServer, method: Any
-) -> None:
+async def test_calls_end_by_their_timeout(own_redis: RedisServer, method: Any) -> None:
     """Those that find no thread too, behind those that have more time."""
     async with patient_sets(own_redis, method) as sets:
         with own_redis.stopped():
@@ -176,9 +170,7 @@ async def test_calls_end_by_their_timeout_however_many_wait(
         assert set(await asyncio.gather(*patient)) == {Upsert.APPLIED}
 
 
-async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
-    own_redis: RedisServer, method: Any
-) -> None:
+async def test_a_call_cancelled_unsent_applies_nothing(own_redis: RedisServer, method: Any) -> None:
     async with patient_sets(own_redis, method) as sets:
         with own_redis.stopped():
             # Enough to keep each thread busy.
@@ -194,9 +186,7 @@ async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
         assert await sets.rank("k", "b") is None
 
 
-async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other(
-    own_redis: RedisServer, method: Any
-) -> None:
+async def test_a_call_cancelled_after_it_is_sent_ends(own_redis: RedisServer, method: Any) -> None:
     async with patient_sets(own_redis, method) as sets:
         with own_redis.stopped():
             call = asyncio.ensure_future(sets.upsert("k", "b", 5))
@@ -210,9 +200,7 @@ async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other
         assert await sets.top("k", 1) == [("b", 7.0)]
 
 
-async def test_a_call_of_several_steps_sends_none_after_it_is_cancelled(
-    own_redis: RedisServer,
-) -> None:
+async def test_a_call_of_several_steps_sends_none_when_cancelled(own_redis: RedisServer) -> None:
     """Its answer would come after the next write of whoever cancelled it, and undo that."""
     async with patient_sets(own_redis, "ttl_gate") as sets:
         with hotcount.Redis(own_redis.url) as direct:
@@ -233,9 +221,7 @@ async def test_a_call_of_several_steps_sends_none_after_it_is_cancelled(
         assert (await sets.sweep("leak*", dry_run=True)).found == 5
 
 
-async def test_calls_under_way_end_as_the_store_is_closed(
-    own_redis: RedisServer, method: Any
-) -> None:
+async def test_calls_end_as_the_store_is_closed(own_redis: RedisServer, method: Any) -> None:
     sets = aio.LiveSets(own_redis.url, method=method)
     await sets.create("k", 60, {"a": 1}, timeout=20)
     await sets.upsert("k", "a", 1, timeout=20)

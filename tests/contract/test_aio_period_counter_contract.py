@@ -12,9 +12,7 @@ from hotcount import aio
 from tests.support.stores import Store
 
 
-async def test_many_tasks_get_a_number_each_and_sync_calls_go_on_from_it(
-    counter_store: Store,
-) -> None:
+async def test_many_tasks_get_a_number_each_and_sync_calls_go_on(counter_store: Store) -> None:
     counter = aio.PeriodCounter(counter_store, "month", "Europe/Berlin")
     noon = datetime.now(timezone.utc) - timedelta(days=40)
     numbers = await asyncio.gather(*(counter.add("k", 1, noon) for _ in range(100)))

@@ -22,9 +22,7 @@ async def members(sets: aio.LiveSets, key: str = "k") -> dict[Any, float]:
     return dict(await sets.range(key, 0, -1))
 
 
-async def test_a_rebuild_publishes_at_the_end_of_its_block_with_what_came_meanwhile(
-    sets: aio.LiveSets,
-) -> None:
+async def test_a_rebuild_publishes_at_its_end_with_what_came_meanwhile(sets: aio.LiveSets) -> None:
     await sets.create("k", 60, {"old": 1, "gone": 1})
     async with sets.rebuild("k", ttl=60) as build:
         await build.add("a", 1)

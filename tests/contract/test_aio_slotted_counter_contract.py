@@ -45,17 +45,13 @@ async def test_a_slot_may_be_named(counter: aio.SlottedCounter) -> None:
         await counter.add("k", slot=100)
 
 
-async def test_an_op_id_counts_once_however_many_tasks_repeat_it(
-    counter: aio.SlottedCounter,
-) -> None:
+async def test_an_op_id_counts_once_for_many_tasks(counter: aio.SlottedCounter) -> None:
     await asyncio.gather(*(counter.add("k", 3, op_id="once") for _ in range(20)))
     await counter.add("k", 3, op_id=b"again")
     assert await counter.get("k") == 6
 
 
-async def test_a_batch_answers_the_amounts_and_one_bad_element_hurts_no_other(
-    database: hotcount.Database,
-) -> None:
+async def test_one_bad_element_of_a_batch_hurts_no_other(database: hotcount.Database) -> None:
     counter = aio.SlottedCounter(database, slots=1)
     await counter.create_table()
     await counter.add("full", INT64_MAX)
@@ -71,9 +67,7 @@ async def test_a_batch_answers_the_amounts_and_one_bad_element_hurts_no_other(
         await counter.add("full")
 
 
-async def test_what_is_wrong_with_an_argument_is_raised_by_the_call(
-    counter: aio.SlottedCounter,
-) -> None:
+async def test_what_is_wrong_with_an_argument_is_raised(counter: aio.SlottedCounter) -> None:
     not_an_amount: Any = 1.5
     with pytest.raises(TypeError, match="n must be"):
         counter.add("k", not_an_amount)  # type: ignore[unused-coroutine]
@@ -113,9 +107,7 @@ async def test_a_call_cancelled_under_way_hurts_no_other(counter: aio.SlottedCou
     assert 51 <= await counter.get("k") <= 101
 
 
-async def test_a_closed_counter_refuses_and_its_database_goes_on(
-    database: hotcount.Database,
-) -> None:
+async def test_a_closed_counter_leaves_its_database_open(database: hotcount.Database) -> None:
     async with aio.SlottedCounter(database) as counter:
         await counter.create_table()
         calls = [asyncio.ensure_future(counter.add("k")) for _ in range(50)]

@@ -20,9 +20,7 @@ async def make(database: hotcount.Database, strategy: str) -> aio.Votes:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_calls_in_flight_are_each_told_their_own_outcome(
-    database: hotcount.Database, strategy: str
-) -> None:
+async def test_each_call_is_told_its_outcome(database: hotcount.Database, strategy: str) -> None:
     total = 3000 if strategy == "batched" else 200
     votes = await make(database, strategy)
     users = iter(range(total))
@@ -39,9 +37,7 @@ async def test_calls_in_flight_are_each_told_their_own_outcome(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_the_later_of_two_votes_of_a_user_is_applied_later(
-    database: hotcount.Database, strategy: str
-) -> None:
+async def test_the_later_of_two_votes_counts(database: hotcount.Database, strategy: str) -> None:
     votes = await make(database, strategy)
     calls: list[Any] = [votes.cast(1, user, value) for value in range(1, 6) for user in range(20)]
     casts = await asyncio.gather(*calls)

@@ -156,9 +156,7 @@ def test_what_is_no_text_in_an_array_fails_its_element_alone(counter: Counter, o
     ],
     ids=shown,
 )
-def test_keys_of_a_wrong_type_are_named_before_anything_is_added(
-    counter: Counter, keys: Any, says: str
-) -> None:
+def test_keys_of_a_wrong_type_are_named(counter: Counter, keys: Any, says: str) -> None:
     counter.add("a", 7)
     for call in (counter.add_many, counter.get_many):
         with pytest.raises(TypeError, match=f"^{says}"):
@@ -316,9 +314,7 @@ def test_one_integer_is_for_all(counter: Counter) -> None:
     ],
     ids=shown,
 )
-def test_amounts_of_a_wrong_type_are_named_before_anything_is_added(
-    counter: Counter, n: Any, says: str
-) -> None:
+def test_amounts_of_a_wrong_type_are_named(counter: Counter, n: Any, says: str) -> None:
     with pytest.raises(TypeError, match=f"^{says}"):
         counter.add_many(["a", "b"], n)
     assert counter.get_many(["a", "b"]) == [0, 0]

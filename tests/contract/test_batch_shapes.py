@@ -190,9 +190,7 @@ def test_a_batch_takes_every_ordered_shape(world: World, name: str, shape: str) 
 
 @pytest.mark.parametrize("shape", MAPPINGS)
 @pytest.mark.parametrize("name", PLACES)
-def test_a_mapping_has_its_numbers_counted_or_is_refused(
-    world: World, name: str, shape: str
-) -> None:
+def test_a_mapping_has_its_numbers_counted_or_fails(world: World, name: str, shape: str) -> None:
     place = PLACES[name]
     mapping = MAPPINGS[shape](dict(zip(place.items, (10, 20))))
     if place.takes_mapping:
@@ -210,9 +208,7 @@ def test_a_mapping_has_its_numbers_counted_or_is_refused(
 
 @pytest.mark.parametrize("shape", SETS)
 @pytest.mark.parametrize("name", PLACES)
-def test_a_set_is_taken_only_where_nothing_follows_its_order(
-    world: World, name: str, shape: str
-) -> None:
+def test_a_set_is_taken_where_nothing_is_paired(world: World, name: str, shape: str) -> None:
     place = PLACES[name]
     column = SETS[shape](place.items)
     if place.paired:

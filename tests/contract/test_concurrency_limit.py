@@ -73,9 +73,7 @@ def test_a_refused_place_has_nothing_to_give_back(counter_store: Store) -> None:
     assert held.release()
 
 
-def test_a_place_whose_lease_ended_is_anothers_and_the_late_holder_frees_nobody(
-    counter_store: Store,
-) -> None:
+def test_a_place_whose_lease_ended_is_not_the_late_holders(counter_store: Store) -> None:
     short = ConcurrencyLimit(counter_store, 1, lease=SOON)
     limit = ConcurrencyLimit(counter_store, 1, lease=timedelta(seconds=LONG))
     late = short.acquire("k")
@@ -89,9 +87,7 @@ def test_a_place_whose_lease_ended_is_anothers_and_the_late_holder_frees_nobody(
     assert now.release()
 
 
-def test_a_lease_that_ended_is_not_begun_anew_although_nobody_took_the_place(
-    counter_store: Store,
-) -> None:
+def test_a_lease_that_ended_is_not_begun_anew(counter_store: Store) -> None:
     short = ConcurrencyLimit(counter_store, 2, lease=SOON)
     limit = ConcurrencyLimit(counter_store, 2, lease=LONG)
     keeps = limit.acquire("k")  # So that the key outlives the lease.
@@ -138,9 +134,7 @@ def test_limits_of_one_name_share_their_places(counter_store: Store) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_a_lowered_limit_says_when_enough_leases_have_ended(
-    counter_store: Store, limit: int
-) -> None:
+def test_a_lowered_limit_says_when_leases_have_ended(counter_store: Store, limit: int) -> None:
     leases = [300, 100, 500, 200, 400]
     for lease in leases:
         assert ConcurrencyLimit(counter_store, 5, lease=lease).acquire("k", timeout=0)
@@ -207,9 +201,7 @@ def test_threads_and_loops_are_never_more_than_the_limit(counter_store: Store) -
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_task_that_is_cancelled_leaves_no_place_behind(
-    counter_store: Store, turns: int
-) -> None:
+async def test_a_cancelled_task_leaves_no_place_behind(counter_store: Store, turns: int) -> None:
     limit = aio.ConcurrencyLimit(counter_store, 1, lease=LONG)
 
     async def hold() -> None:

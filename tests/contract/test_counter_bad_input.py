@@ -49,9 +49,7 @@ def test_an_amount_of_64_bits_is_exact_by_every_way(counter: Counter, n: int) ->
 @pytest.mark.parametrize(
     "n", [INT64_MAX + 1, INT64_MIN - 1, 2**64, -(2**64), 10**400, np.uint64(2**63)]
 )
-def test_an_amount_one_beyond_64_bits_is_an_overflow_and_adds_nothing(
-    counter: Counter, n: Any
-) -> None:
+def test_an_amount_beyond_64_bits_is_an_overflow(counter: Counter, n: Any) -> None:
     for call in (counter.add, counter.try_add):
         with pytest.raises(hotcount.CounterOverflowError, match="n does not fit"):
             call("k", n)
@@ -76,9 +74,7 @@ SUMS = [
 
 
 @pytest.mark.parametrize(("stands", "n"), SUMS)
-def test_a_sum_beyond_64_bits_is_refused_by_every_way_and_changes_nothing(
-    counter: Counter, stands: int, n: int
-) -> None:
+def test_a_sum_beyond_64_bits_changes_nothing(counter: Counter, stands: int, n: int) -> None:
     counter.add("k", stands)
     life = counter.ttl("k")
     with pytest.raises(hotcount.CounterOverflowError, match="k"):
@@ -99,9 +95,7 @@ NOT_INTEGERS = [
 
 
 @pytest.mark.parametrize("bad", NOT_INTEGERS, ids=shown)
-def test_an_amount_that_is_no_integer_is_a_type_error_before_anything_is_added(
-    counter: Counter, bad: Any
-) -> None:
+def test_an_amount_that_is_no_integer_is_a_type_error(counter: Counter, bad: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: counter.add("k", bad),
         lambda: counter.try_add("k", bad),
@@ -164,9 +158,7 @@ BAD_KEYS = {
 
 
 @pytest.mark.parametrize(("key", "says"), BAD_KEYS.values(), ids=BAD_KEYS)
-def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
-    counter: Counter, key: str | bytes, says: str
-) -> None:
+def test_a_key_that_is_none_is_refused(counter: Counter, key: str | bytes, says: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: counter.add(key),
         lambda: counter.try_add(key),

@@ -33,9 +33,7 @@ def test_op_ids_belong_to_their_key(counter: hotcount.Counter) -> None:
 
 
 @pytest.mark.parametrize("ttl", [None, 600])
-def test_many_threads_that_retry_the_same_ops_count_each_once(
-    counter_store: Store, ttl: float | None
-) -> None:
+def test_many_threads_count_each_op_once(counter_store: Store, ttl: float | None) -> None:
     counter = hotcount.Counter(counter_store, ttl=ttl)
     ids = [hotcount.new_op_id() for _ in range(20)] + [f"op {number}" for number in range(20)]
 
@@ -49,9 +47,7 @@ def test_many_threads_that_retry_the_same_ops_count_each_once(
     assert counter.get("k") == 40
 
 
-def test_an_op_id_is_remembered_for_op_keep_and_forgotten_after_twice_that(
-    counter_store: Store,
-) -> None:
+def test_an_op_id_is_remembered_for_op_keep_and_then_forgotten(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, op_keep=1)
     begun = time.monotonic()
     assert counter.add("k", op_id="a") == 1
@@ -174,9 +170,7 @@ def test_an_id_that_is_remembered_is_answered_however_old_it_is(counter_store: S
     assert hasty.add("k", op_id=old) == 1
 
 
-def test_an_id_from_further_ahead_than_it_would_be_remembered_is_refused(
-    counter_store: Store,
-) -> None:
+def test_an_id_from_too_far_ahead_is_refused(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, op_keep=60)
     with pytest.raises(hotcount.ConfigError, match=r"op_id.*ahead.*added nothing"):
         counter.add("k", op_id=made_at(time.time() + 120))
@@ -201,9 +195,7 @@ def test_an_id_of_a_clock_that_is_ahead_is_never_counted_twice(counter_store: St
     assert counter.get("k") == 1
 
 
-def test_counters_that_remember_for_longer_are_not_cut_short_by_others(
-    counter_store: Store,
-) -> None:
+def test_counters_that_remember_for_longer_are_not_cut_short(counter_store: Store) -> None:
     hasty = hotcount.Counter(counter_store, op_keep=1)
     patient = hotcount.Counter(counter_store, op_keep=600)
     hasty.add("k", op_id="first")

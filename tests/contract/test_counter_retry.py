@@ -24,9 +24,7 @@ TTLS = pytest.mark.parametrize("ttl", [None, 600], ids=["immortal", "ttl"])
 
 
 @BOTH
-def test_over_memory_nothing_ever_waits_and_no_file_is_opened(
-    kind: type[Any], tmp_path: pathlib.Path
-) -> None:
+def test_over_memory_nothing_ever_waits(kind: type[Any], tmp_path: pathlib.Path) -> None:
     path = tmp_path / "adds"
     counter = kind("memory://", retry=RetryQueue(path=path))
     assert [counter.add("k"), counter.add("k", 4)] == [1, 5]
@@ -40,9 +38,7 @@ def test_over_memory_nothing_ever_waits_and_no_file_is_opened(
 
 
 @BOTH
-def test_options_are_attributes_and_bad_ones_are_named(
-    kind: type[Any], tmp_path: pathlib.Path
-) -> None:
+def test_options_are_attributes(kind: type[Any], tmp_path: pathlib.Path) -> None:
     queue = RetryQueue(path=str(tmp_path / "adds"), max_items=5, max_age=60.0, fsync="off")
     counter = kind("memory://", retry=queue)
     assert counter.retry == queue
@@ -233,9 +229,7 @@ def test_what_is_older_than_max_age_is_counted_nowhere(own_redis: RedisServer) -
     assert counter.get("k") == 1 + len(told) - counter.retry_stats().expired
 
 
-def test_an_add_that_can_never_be_counted_is_refused_and_the_others_are(
-    own_redis: RedisServer,
-) -> None:
+def test_an_add_that_can_never_be_counted_is_refused_alone(own_redis: RedisServer) -> None:
     counter = hotcount.Counter(own_redis.redis(timeout=0.3), retry=RetryQueue())
     own_redis.kill()
     for key, n in [("max", INT64_MAX), ("max", 1), ("k", 2), ("max", -1)]:
@@ -259,9 +253,7 @@ def test_closing_says_how_many_wait_after_the_store_was_closed(own_redis: RedisS
     counter.close()
 
 
-def test_closing_says_how_many_wait_and_a_file_keeps_them(
-    own_redis: RedisServer, tmp_path: pathlib.Path
-) -> None:
+def test_a_file_keeps_what_waits_at_the_end(own_redis: RedisServer, tmp_path: pathlib.Path) -> None:
     queue = RetryQueue(path=tmp_path / "adds")
     counter = hotcount.Counter(own_redis.url, retry=queue)
     assert counter.add("k") == 1

@@ -82,9 +82,7 @@ async def test_a_refusal_spends_nothing_on_any_store(limit_store: AnyStore) -> N
     assert (await aio.hit_all([(pair[0], "k", 4)])).remaining == 3
 
 
-def test_a_rate_of_the_call_and_of_a_hit_is_the_state_that_hit_has_at_it(
-    limit_store: AnyStore,
-) -> None:
+def test_the_rate_of_a_call_is_the_state_that_hit_has_at_it(limit_store: AnyStore) -> None:
     one = hotcount.Limiter(limit_store, TEN, name="one")
     other = hotcount.Limiter(limit_store, FIVE, name="other")
     large = hotcount.Rate.parse("30/300 days")
@@ -150,9 +148,7 @@ def test_an_error_gives_back_what_was_taken_and_so_does_one_of_giving_back() -> 
 
 
 @ALGORITHMS
-def test_threads_that_meet_in_every_order_take_exactly_the_limit(
-    counter_store: Store, algorithm: Any
-) -> None:
+def test_threads_in_every_order_take_the_limit(counter_store: Store, algorithm: Any) -> None:
     one = hotcount.Limiter(counter_store, TEN, algorithm=algorithm, name="one")
     other = hotcount.Limiter(counter_store, "14/300 days", algorithm=algorithm, name="other")
     pairs = [(one, "a", 1), (other, "b", 1)]

@@ -60,9 +60,7 @@ def test_an_amount_that_is_none_is_refused(n: int) -> None:
         hotcount.Limiter("memory://", TEN).at_most("k", n)
 
 
-def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
+def test_a_shadow_limiter_admits_and_tells(limit_store: AnyStore, options: dict[str, Any]) -> None:
     shadow = hotcount.Limiter(limit_store, TEN, shadow=True, **options)
     assert shadow.hit("k", 10).reason == "allowed"
     for decision in (shadow.hit("k"), shadow.test("k"), shadow.hit_many(["k"])[0]):

@@ -33,9 +33,7 @@ def test_a_key_has_a_state_of_its_own_at_each_rate(limiter: hotcount.Limiter) ->
     assert batch[4].violated == (FOUR,)
 
 
-def test_it_is_the_state_of_a_limiter_of_that_rate(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
+def test_its_state_is_that_of_the_rate(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     plan = hotcount.Limiter(limit_store, FOUR, **options)
     assert plan.hit("k").remaining == 3

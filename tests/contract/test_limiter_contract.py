@@ -137,9 +137,7 @@ def test_a_key_of_a_wrong_length_is_a_config_error(limiter: Limiter, key: Any) -
         limiter.hit(key)
 
 
-def test_a_window_that_has_passed_counts_no_more(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
+def test_a_passed_window_counts_no_more(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = Limiter(limit_store, "3/300 ms", **options)
     while not limiter.hit("k", 3):
         time.sleep(0.01)  # The clock's window may have ended between the two.
@@ -162,9 +160,7 @@ def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: Any
 
 
 @pytest.mark.parametrize("algorithm", CHARGING)
-def test_charging_denied_hits_makes_who_knocks_wait_longer(
-    limit_store: AnyStore, algorithm: Any
-) -> None:
+def test_charging_denied_hits_makes_waits_longer(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     limiter.hit("k", 10)
     waits = [limiter.hit("k").retry_after or 0 for _ in range(30)]
@@ -234,9 +230,7 @@ def test_one_bad_element_hurts_no_other(counter_store: Store, options: dict[str,
     assert limiter.hit_many(keys[:2], errors="return").errors.keys() == {1}
 
 
-def test_a_key_that_holds_something_else_is_a_wrong_type(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
+def test_a_key_of_something_else_is_wrong(counter_store: Store, options: dict[str, Any]) -> None:
     limiter = Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "k")
     for call in (limiter.hit, limiter.test, limiter.peek):
@@ -246,9 +240,7 @@ def test_a_key_that_holds_something_else_is_a_wrong_type(
     assert limiter.hit("k")
 
 
-def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
+def test_state_is_shared_by_name_and_rate(limit_store: AnyStore, options: dict[str, Any]) -> None:
     Limiter(limit_store, "10/day", **options).hit("k", 10)
     assert not Limiter(limit_store, " 10 / 24 hours", **options).hit("k")
     assert Limiter(limit_store, "10/day", name="other", **options).hit("k")
@@ -258,9 +250,7 @@ def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
             assert Limiter(limit_store, "10/day", **other).hit("k")
 
 
-def test_every_key_has_an_expiry_after_its_first_hit(
-    redis: hotcount.Redis, options: dict[str, Any]
-) -> None:
+def test_every_key_has_an_expiry(redis: hotcount.Redis, options: dict[str, Any]) -> None:
     limiter = Limiter(redis, "10/minute", **options)
     most = periods(limiter.algorithm) * 60_000
     for cost in (3, 7, 1):  # Admitted, admitted, denied.
@@ -279,9 +269,7 @@ def test_a_key_that_lost_its_expiry_is_healed(
     assert 0 < redis.execute("PTTL", only_key(redis)) <= periods(limiter.algorithm) * 60_000
 
 
-def test_a_script_that_the_server_forgot_is_sent_again(
-    redis: hotcount.Redis, options: dict[str, Any]
-) -> None:
+def test_a_forgotten_script_is_sent_again(redis: hotcount.Redis, options: dict[str, Any]) -> None:
     limiter = Limiter(redis, TEN, **options)
     limiter.hit("k")
     redis.execute("SCRIPT", "FLUSH")

@@ -17,9 +17,7 @@ from tests.support.together import together
 TEN = "10/300 days"
 
 
-def test_a_repeat_answers_the_same_and_takes_nothing(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
+def test_a_repeat_answers_the_same(counter_store: Store, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(counter_store, TEN, **options)
     first = limiter.hit("k", 4, op_id="a")
     assert (first.allowed, first.remaining) == (True, 6)
@@ -53,9 +51,7 @@ def test_several_rates_are_remembered_together(counter_store: Store) -> None:
     assert (limiter.hit("k", 4, op_id="a"), limiter.hit("k", op_id="b")) == (first, refused)
 
 
-def test_one_op_id_of_many_threads_is_taken_once(
-    counter_store: Store, options: dict[str, Any]
-) -> None:
+def test_an_op_id_of_threads_is_taken_once(counter_store: Store, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(counter_store, TEN, **options)
     assert len(set(together(lambda _: limiter.hit("k", 3, op_id="same")))) == 1
     assert limiter.peek("k").remaining == 7
@@ -167,9 +163,7 @@ def test_a_full_memory_store_decides_hits_with_op_ids_by_their_key() -> None:
 
 
 @pytest.mark.parametrize("rates", [TEN, "10/300 days; 20/360 days"])
-def test_what_remembers_an_op_id_is_never_taken_for_a_limit(
-    counter_store: Store, rates: str
-) -> None:
+def test_op_ids_are_never_taken_for_a_limit(counter_store: Store, rates: str) -> None:
     limiter = hotcount.Limiter(counter_store, rates)
     # Keys that callers choose may look like what stands beside another key.
     limiter.hit("{anna}:op.at")

@@ -25,9 +25,7 @@ ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
 
 
 @ALGORITHMS
-def test_a_hit_that_one_rate_refuses_is_taken_from_none(
-    limit_store: AnyStore, algorithm: Any
-) -> None:
+def test_a_hit_that_one_rate_refuses_takes_nothing(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     first = limiter.hit("k", 3)
     assert (first.allowed, first.violated, first.remaining, first.limit) == (True, (), 1, 4)
@@ -79,9 +77,7 @@ def test_the_times_are_those_of_the_rate_that_speaks(limit_store: AnyStore, algo
 
 
 @ALGORITHMS
-def test_a_key_outlives_the_reset_of_its_shorter_rate(
-    limit_store: AnyStore, algorithm: Any
-) -> None:
+def test_a_key_outlives_its_shorter_rate(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(
         limit_store,
         (hotcount.Rate(2, 0.05, 2), hotcount.Rate(3, 300 * 86400, 3)),
@@ -94,9 +90,7 @@ def test_a_key_outlives_the_reset_of_its_shorter_rate(
 
 
 @ALGORITHMS
-def test_exactly_the_least_limit_is_admitted_to_many_threads(
-    limit_store: AnyStore, algorithm: Any
-) -> None:
+def test_exactly_the_least_limit_is_admitted(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     assert sum(together(lambda _: sum(limiter.hit("k").allowed for _ in range(5)))) == 4
 
@@ -161,9 +155,7 @@ def test_rates_that_cannot_stand_together_are_refused() -> None:
 
 
 @ALGORITHMS
-def test_all_rates_of_a_key_stand_in_one_key_that_expires_and_is_healed(
-    redis: hotcount.Redis, algorithm: Any
-) -> None:
+def test_all_rates_of_a_key_stand_in_one_key(redis: hotcount.Redis, algorithm: Any) -> None:
     limiter = hotcount.Limiter(redis, "5/second; 10/minute", algorithm=algorithm)
     limiter.hit("k", 5)
     (key,) = keys_of(redis)

@@ -39,9 +39,7 @@ def test_no_refund_goes_beyond_a_full_limit(limiter: hotcount.Limiter) -> None:
 
 
 @pytest.mark.parametrize("algorithm", CHARGING)
-def test_what_denied_hits_were_charged_is_given_back_too(
-    limit_store: AnyStore, algorithm: Any
-) -> None:
+def test_what_denied_hits_cost_is_given_back(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     assert [bool(limiter.hit("k", 10)) for _ in range(3)] == [True, False, False]
     assert limiter.refund("k", 10) == 0
@@ -60,9 +58,7 @@ def test_several_rates_get_it_back_together(limit_store: AnyStore, algorithm: An
     assert not limiter.hit("k").allowed
 
 
-def test_a_window_whose_hits_were_all_given_back_begins_with_the_next_hit(
-    limit_store: AnyStore,
-) -> None:
+def test_a_window_that_was_given_back_begins_with_the_next_hit(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "9/hour", algorithm="fixed_window", align="first")
     limiter.hit("k", 4)
     time.sleep(0.01)
@@ -71,9 +67,7 @@ def test_a_window_whose_hits_were_all_given_back_begins_with_the_next_hit(
 
 
 @pytest.mark.parametrize("rates", ["10/300 days; 2/360 days", "2/360 days; 10/300 days"])
-def test_a_blocked_key_counts_until_all_of_its_rates_are_full(
-    limit_store: AnyStore, rates: str
-) -> None:
+def test_a_blocked_key_counts_until_rates_are_full(limit_store: AnyStore, rates: str) -> None:
     limiter = hotcount.Limiter(limit_store, rates)
     limiter.hit("k")
     limiter.block("k", 60)
@@ -95,9 +89,7 @@ def test_memory_and_redis_agree_on_random_hits_and_refunds(
         assert answers[0] == answers[1], (rate, n, refunds)
 
 
-def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_refunds_and_hits_of_many_threads_add_up(limiter: hotcount.Limiter) -> None:
 
     def work(_: int) -> None:
         for _ in range(10):
@@ -180,9 +172,7 @@ def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: AnyStore) -
             slow.acquire("k", timeout=bad)
 
 
-def test_a_blocked_key_expires_and_is_healed(
-    redis: hotcount.Redis, options: dict[str, Any]
-) -> None:
+def test_a_blocked_key_expires(redis: hotcount.Redis, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(redis, "5/second", **options)
     limiter.block("fresh", 60)
     limiter.hit("k", 5)
@@ -205,9 +195,7 @@ def test_a_blocked_key_expires_and_is_healed(
                 call("k", 1)
 
 
-def test_a_batch_keeps_its_order_beside_a_key_that_is_healed(
-    redis: hotcount.Redis, options: dict[str, Any]
-) -> None:
+def test_a_batch_keeps_its_order(redis: hotcount.Redis, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(redis, TEN, **options)
     limiter.hit("k")
     (key,) = keys_of(redis)

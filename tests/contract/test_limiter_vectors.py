@@ -39,9 +39,7 @@ def test_the_script_answers_as_the_vectors_say(redis: hotcount.Redis, case: dict
 STEPS = [-HOUR, HOUR, -150_000, 150_000, -100_001, -100_000, -50_000, -1000, -1, 1000]
 
 
-def test_a_long_log_that_is_moved_is_a_thousand_entries_and_admits_no_more(
-    redis: hotcount.Redis,
-) -> None:
+def test_a_long_log_that_is_moved_admits_no_more(redis: hotcount.Redis) -> None:
     limit, begin = 2500, 1_800_000_000_000_000
     case = {"algorithm": "sliding_log", "charge_denied": False, "script": [limit, 60_000_000, 0]}
     hits = [(begin + index, 1) for index in range(limit)]

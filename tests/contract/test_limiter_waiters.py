@@ -157,9 +157,7 @@ class Told(aio.Limiter):
         return decision
 
 
-async def test_without_a_burst_hits_are_admitted_ahead_and_used_when_their_time_has_come(
-    limit_store: AnyStore,
-) -> None:
+async def test_without_a_burst_hits_are_admitted_ahead(limit_store: AnyStore) -> None:
     limiter = Told(limit_store, "1/60 ms")
     taken = 0
     while len(limiter.due) < 5:  # Where the machine is busy some are not sent in time.
@@ -172,9 +170,7 @@ async def test_without_a_burst_hits_are_admitted_ahead_and_used_when_their_time_
     assert limiter.stats()["admitted"] == taken
 
 
-async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_one_behind(
-    limit_store: AnyStore,
-) -> None:
+async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_next(limit_store: AnyStore) -> None:
     limiter = Told(limit_store, "1/200 ms")
     assert await limiter.hit("k")
     first: object = None
@@ -189,9 +185,7 @@ async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_one_behind(
     assert time.monotonic() >= limiter.due[0]
 
 
-async def test_a_hit_ahead_of_the_only_task_is_kept_for_the_next_until_its_time(
-    limit_store: AnyStore,
-) -> None:
+async def test_a_hit_ahead_of_the_only_task_is_kept(limit_store: AnyStore) -> None:
     limiter = Told(limit_store, "1/200 ms")
     left = 0.0
     while left < 0.004:  # The machine is busy: the hit's time has come already.
@@ -263,9 +257,7 @@ def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-async def test_a_store_that_is_away_fails_two_heads_and_all_who_wait(
-    own_redis: RedisServer, is_awaited: bool
-) -> None:
+async def test_a_store_that_is_away_fails_waiters(own_redis: RedisServer, is_awaited: bool) -> None:
     many = 60
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(many))
     store = own_redis.redis(timeout=0.3)

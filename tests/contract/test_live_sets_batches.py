@@ -18,9 +18,7 @@ from tests.support.stores import Store
 
 @pytest.mark.parametrize("method", ["script", "ttl_gate"])
 @pytest.mark.parametrize("batch", [1, 7, 250, 300])
-def test_a_batch_is_in_order_whatever_its_size(
-    counter_store: Store, method: Any, batch: int
-) -> None:
+def test_a_batch_of_any_size_is_in_order(counter_store: Store, method: Any, batch: int) -> None:
     sets = LiveSets(counter_store, method=method)
     keys = [f"k{number}" for number in range(50)]
     for key in keys:
@@ -73,9 +71,7 @@ def test_a_bad_element_is_reported_and_the_others_are_done(sets: LiveSets) -> No
 
 
 @pytest.mark.parametrize("bad", [float("nan"), np.float32("nan"), 10**400])
-def test_a_score_that_has_no_place_in_an_order_names_its_index_before_anything_is_sent(
-    sets: LiveSets, bad: float
-) -> None:
+def test_a_score_that_is_no_number_names_its_index(sets: LiveSets, bad: float) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(hotcount.ConfigError, match=r"score of items\[1\]"):
         sets.upsert_many([("k", "b", 1), ("k", "c", bad)])
@@ -89,9 +85,7 @@ def test_a_score_that_has_no_place_in_an_order_names_its_index_before_anything_i
 
 
 @pytest.mark.parametrize("bad", ["1", None, True, np.bool_(True), Decimal(1), 1j, np.array(1.0)])
-def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
-    sets: LiveSets, bad: Any
-) -> None:
+def test_a_score_of_a_wrong_type_names_its_index(sets: LiveSets, bad: Any) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(TypeError, match=rf"score of items\[1\].*{type(bad).__name__}"):
         sets.upsert_many([("k", "b", 1), ("k", "c", bad)])

@@ -61,9 +61,7 @@ def test_an_expired_set_stays_expired(counter_store: Store, method: str) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_set_without_a_ttl_is_left_alone_and_reported(
-    direct: hotcount.Redis, method: str
-) -> None:
+def test_a_set_without_a_ttl_is_left_alone(direct: hotcount.Redis, method: str) -> None:
     leak(direct, "leak")
     sets = with_method(direct, method)
     assert sets.upsert("leak", "b", 2) is Upsert.NO_TTL
@@ -346,9 +344,7 @@ def test_a_gate_that_is_no_time_is_refused(counter_store: Store, bad: float) -> 
 
 
 @pytest.mark.parametrize("method", ["watch", "exists_then_add", "unguarded_pipeline"])
-def test_an_unsafe_method_is_refused_and_the_error_says_where_it_is(
-    counter_store: Store, method: str
-) -> None:
+def test_an_unsafe_method_is_refused_with_its_place(counter_store: Store, method: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=rf"{method}.*hotcount-load.*ways\.py"):
         with_method(counter_store, method)
 

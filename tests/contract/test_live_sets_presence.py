@@ -17,9 +17,7 @@ from tests.support.stores import Store
 
 
 @pytest.mark.parametrize("version", [None, 1])
-def test_a_set_that_loses_its_last_member_is_empty_and_lives_on(
-    sets: LiveSets, version: int | None
-) -> None:
+def test_a_set_that_loses_its_last_member_lives_on(sets: LiveSets, version: int | None) -> None:
     sets.create("k", 60, {"a": 1})
     assert sets.remove("k", "a", version) is Upsert.APPLIED
     assert sets.top("k", 10) == []
@@ -178,9 +176,7 @@ def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcoun
         assert redis.execute("EXISTS", "k") == 0
 
 
-def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
-    redis: hotcount.Redis,
-) -> None:
+def test_the_companion_outlives_a_set_whose_life_was_made_longer(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     sets.create("k", 1, {"a": 1})
     redis.execute("PEXPIRE", "k", 60_000)
@@ -257,9 +253,7 @@ def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_
     assert float(redis.execute("ZSCORE", "feed:1", "m")) == 20
 
 
-def test_a_first_member_that_may_have_no_ttl_is_taken_back(
-    own_redis: RedisServer, redis: hotcount.Redis
-) -> None:
+def test_a_member_without_a_ttl_is_undone(own_redis: RedisServer, redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")

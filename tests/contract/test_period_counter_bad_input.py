@@ -74,9 +74,7 @@ def test_an_unknown_zone_is_refused_by_name(counter_store: Store, bad: str) -> N
 
 
 @pytest.mark.parametrize("bad", [0, -1, 36_526, 2**63, -(2**63)])
-def test_a_keep_that_is_no_number_of_days_is_refused_by_name(
-    counter_store: Store, bad: int
-) -> None:
+def test_a_keep_out_of_range_is_refused_by_name(counter_store: Store, bad: int) -> None:
     with pytest.raises(hotcount.ConfigError, match=r"^keep "):
         PeriodCounter(counter_store, keep=bad)
 

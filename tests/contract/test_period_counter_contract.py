@@ -40,9 +40,7 @@ def change_of(zone: ZoneInfo, month: int) -> datetime:
 
 
 @pytest.mark.parametrize("period", PERIODS)
-def test_add_returns_the_value_of_its_period_after_this_very_add(
-    counter_store: Store, period: Period
-) -> None:
+def test_add_returns_the_value_of_its_period(counter_store: Store, period: Period) -> None:
     counter = PeriodCounter(counter_store, period=period)
     at = next_year(3, 14, 15)
     values = [counter.add("k", at=at), counter.add("k", 4, at), counter.add("k", n=-2, at=at)]
@@ -62,9 +60,7 @@ def test_without_at_it_is_the_present(counter_store: Store) -> None:
 
 
 @pytest.mark.parametrize("period", PERIODS)
-def test_the_last_instant_of_a_period_is_in_it_and_the_next_is_not(
-    counter_store: Store, period: Period
-) -> None:
+def test_the_last_instant_of_a_period_is_in_it(counter_store: Store, period: Period) -> None:
     counter = PeriodCounter(counter_store, period)
     start = next_year(1, 31)
     (begins, _) = counter.series("k", start, start + timedelta(seconds=1))[0]
@@ -153,9 +149,7 @@ def test_the_key_in_the_store_is_the_documented_one(counter_store: Store) -> Non
 
 @pytest.mark.parametrize("tz", ["Europe/Berlin", "America/New_York", "Australia/Sydney"])
 @pytest.mark.parametrize("month", [3, 4, 10, 11])
-def test_a_day_has_as_many_hours_as_its_zone_gives_it(
-    counter_store: Store, tz: str, month: int
-) -> None:
+def test_a_day_has_the_hours_of_its_zone(counter_store: Store, tz: str, month: int) -> None:
     zone = ZoneInfo(tz)
     hourly = PeriodCounter(counter_store, "hour", tz)
     daily = PeriodCounter(counter_store, "day", tz)
@@ -282,9 +276,7 @@ def test_a_period_is_gone_when_so_many_have_begun_since(counter_store: Store) ->
 @pytest.mark.parametrize(
     ("period", "length"), [("minute", 60), ("hour", 3600), ("day", 86400), ("week", 7 * 86400)]
 )
-def test_no_number_is_ever_without_its_expiry(
-    counter_store: Store, period: Period, length: int
-) -> None:
+def test_no_number_is_without_its_expiry(counter_store: Store, period: Period, length: int) -> None:
     counter = PeriodCounter(counter_store, period, keep=3)
     at = datetime.now(UTC)
     (begins, _) = counter.series("k", at, at + timedelta(seconds=1))[0]
@@ -332,9 +324,7 @@ def test_the_longest_keep_of_those_that_add_wins(counter_store: Store) -> None:
     assert second - 5 < third <= second
 
 
-def test_a_series_has_the_period_that_begins_a_fraction_before_its_end(
-    daily: PeriodCounter,
-) -> None:
+def test_a_series_has_the_period_that_begins_before_its_end(daily: PeriodCounter) -> None:
     day = next_year(3, 1)
     assert daily.add("k", at=day) == 1
     assert daily.series("k", day, day + timedelta(microseconds=1)) == [(day, 1)]

@@ -104,9 +104,7 @@ def test_a_failed_element_stops_no_other(hourly: PeriodCounter) -> None:
     ("at", "says"),
     [(timedelta(days=-3), "not kept any more"), (timedelta(days=37_000), "100 years ahead")],
 )
-def test_a_period_that_is_not_kept_is_the_error_of_each_element(
-    counter_store: Store, at: timedelta, says: str
-) -> None:
+def test_a_period_not_kept_is_each_error(counter_store: Store, at: timedelta, says: str) -> None:
     counter = PeriodCounter(counter_store, "hour", keep=2)
     batch = counter.add_many(["a", "b"], at=datetime.now(UTC) + at, errors="return")
     assert sorted(batch.errors) == [0, 1]
@@ -157,9 +155,7 @@ def test_with_a_queue_over_memory_elements_are_numbers() -> None:
     assert list(batch) == [2, 4]
 
 
-def test_adds_of_a_batch_wait_while_redis_is_away_and_count_once(
-    own_redis: RedisServer, tmp_path: pathlib.Path
-) -> None:
+def test_adds_wait_and_are_counted_once(own_redis: RedisServer, tmp_path: pathlib.Path) -> None:
     with own_redis.redis(timeout=0.5) as redis:
         queue = RetryQueue(path=tmp_path / "adds")
         with PeriodCounter(redis, "hour", retry=queue) as counter:

@@ -56,9 +56,7 @@ def test_hours_are_days_of_the_viewer(counter_store: Store, zone: ZoneInfo, own:
 
 
 @pytest.mark.parametrize(("month", "hours"), [(3, 23), (11, 25)])
-def test_a_day_of_the_change_has_its_23_or_25_hours(
-    counter_store: Store, month: int, hours: int
-) -> None:
+def test_a_day_of_the_change_has_its_hours(counter_store: Store, month: int, hours: int) -> None:
     start = change_of(NEW_YORK, month)
     counter = counted(counter_store, "hour", start, hours + 1)
     days = counter.series("k", start, start + 2 * DAY, tz="America/New_York", period="day")
@@ -68,9 +66,7 @@ def test_a_day_of_the_change_has_its_23_or_25_hours(
     assert [count for _, count in shown] == list(range(1, hours + 1))
 
 
-def test_without_a_period_it_is_the_counters_told_in_the_viewers_zone(
-    counter_store: Store,
-) -> None:
+def test_without_a_period_it_is_told_in_the_viewers_zone(counter_store: Store) -> None:
     start = datetime(YEAR, 6, 10, 22, tzinfo=UTC)
     counter = counted(counter_store, "hour", start, 3)
     shown = counter.series("k", start, start + 3 * HOUR, tz="America/New_York")

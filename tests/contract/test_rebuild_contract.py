@@ -141,9 +141,7 @@ def test_versions_from_before_the_build_are_kept_and_win_over_lower_adds(sets: L
     assert sets.upsert("k", "not in the source", 6, version=8) is Upsert.APPLIED
 
 
-def test_of_two_adds_of_a_member_the_later_counts_and_with_versions_the_higher(
-    sets: LiveSets,
-) -> None:
+def test_of_two_adds_of_a_member_the_later_or_higher_counts(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         build.add_many([("a", 1), ("a", 2), ("b", 5, 5), ("b", 4, 4)])
         build.renew()
@@ -307,9 +305,7 @@ def test_rebuild_many_publishes_complete_sets_while_a_slow_one_is_read(sets: Liv
     assert members(sets, "slow") == {"a": 1.0}
 
 
-def test_what_the_source_raises_ends_rebuild_many_and_complete_sets_are_published(
-    sets: LiveSets,
-) -> None:
+def test_what_the_source_raises_ends_rebuild_many(sets: LiveSets) -> None:
     def source() -> Iterator[tuple[str, Any]]:
         yield "a", {"x": 1}
         yield "b", (1 / 0 for _ in range(1))

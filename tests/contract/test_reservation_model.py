@@ -137,9 +137,7 @@ def random_steps(case: dict[str, Any], seed: int, count: int) -> list[Step]:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_random_reservations_are_answered_as_the_definitions_say(
-    redis: hotcount.Redis, case: dict[str, Any], seed: int
-) -> None:
+def test_reservations_fit_the_model(redis: hotcount.Redis, case: dict[str, Any], seed: int) -> None:
     steps = random_steps(case, seed, 60)
     key = Key(case)
     expected = [key.answer(step[0], step) for step in steps]

@@ -73,9 +73,7 @@ def test_a_refused_reservation_holds_nothing(limiter: Limiter) -> None:
     assert limiter.reserve("k", 10)
 
 
-def test_the_end_of_a_block_commits_what_was_reserved_and_an_error_cancels(
-    limiter: Limiter,
-) -> None:
+def test_a_block_commits_and_an_error_cancels(limiter: Limiter) -> None:
     with limiter.reserve("k", 4) as reserved:
         assert (reserved.key, reserved.n) == ("k", 4)
     assert remaining(limiter) == 6
@@ -311,9 +309,7 @@ def test_threads_and_tasks_never_hold_more_than_the_limit(counter_store: Store) 
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_task_that_is_cancelled_leaves_nothing_held(
-    counter_store: Store, turns: int
-) -> None:
+async def test_a_cancelled_task_leaves_nothing_held(counter_store: Store, turns: int) -> None:
     limiter = aio.Limiter(counter_store, TEN)
 
     async def hold() -> None:
@@ -440,9 +436,7 @@ def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(counter_st
     assert (refused.allowed, refused.violated) == (False, ("100000/300 days",))
 
 
-def test_a_refund_of_a_key_that_has_reservations_alone_begins_no_window(
-    counter_store: Store,
-) -> None:
+def test_a_refund_beside_reservations_begins_no_window(counter_store: Store) -> None:
     limiter = Limiter(counter_store, "10/2 s", algorithm="fixed_window", align="first")
     limiter.reserve("k", 2, lease=LONG)
     refunded_at = time.monotonic()

@@ -36,9 +36,7 @@ def cases() -> list[tuple[str, str]]:
 
 @pytest.mark.server
 @pytest.mark.parametrize(("file", "name"), cases())
-def test_each_statement_is_prepared_on_its_server(
-    sql_sessions: dict[str, Session], file: str, name: str
-) -> None:
+def test_statements_are_prepared(sql_sessions: dict[str, Session], file: str, name: str) -> None:
     for dialect in dialects_of(file, name):
         session = sql_sessions[dialect]
         texts = statements_of(dialect, file).texts(name, GIVEN.get((file, name), {}))

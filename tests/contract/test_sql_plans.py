@@ -42,9 +42,7 @@ def plan(sessions: dict[str, Session], database: str, file: str, name: str, flag
 
 
 @pytest.mark.server
-def test_the_plans_of_hot_statements_are_those_of_the_file(
-    sql_sessions: dict[str, Session],
-) -> None:
+def test_the_plans_of_hot_statements_are_those_of_a_file(sql_sessions: dict[str, Session]) -> None:
     plans = "\n".join(plan(sql_sessions, *hot) for hot in HOT)
     if os.environ.get("HOTCOUNT_WRITE_PLANS"):
         PLANS.write_text(plans)

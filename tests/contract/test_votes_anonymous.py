@@ -89,9 +89,7 @@ def test_an_op_id_twice_in_one_call_is_counted_once(votes: Votes) -> None:
     assert int(votes.count(1)) == 10
 
 
-def test_anonymous_votes_of_awaited_calls_are_counted_once_for_each_op_id(
-    votes: Votes, database: hotcount.Database
-) -> None:
+def test_awaited_anonymous_votes_count_once(votes: Votes, database: hotcount.Database) -> None:
     async def vote() -> list[Cast]:
         cache = hotcount.Memory() if votes.strategy == "cached" else None
         strategy: Any = votes.strategy

@@ -153,9 +153,7 @@ def test_a_toggle_is_applied_to_a_vote_with_a_version(votes: Votes) -> None:
 
 
 @pytest.mark.parametrize("foreign_key", [True, False])
-def test_a_toggle_for_a_missing_item_is_refused_or_makes_it(
-    database: Database, strategy: str, foreign_key: bool
-) -> None:
+def test_a_toggle_of_a_missing_item(database: Database, strategy: str, foreign_key: bool) -> None:
     votes = make_votes(database, strategy, foreign_key=foreign_key)
     with pytest.raises(hotcount.IntegrityError):
         votes.toggle(99, 7)
@@ -165,9 +163,7 @@ def test_a_toggle_for_a_missing_item_is_refused_or_makes_it(
     assert int(votes.count(99)) == 1
 
 
-def test_an_odd_number_of_toggles_at_once_leaves_a_vote_and_an_even_number_none(
-    votes: Votes,
-) -> None:
+def test_an_odd_number_of_toggles_leaves_a_vote_and_an_even_one_none(votes: Votes) -> None:
     for toggles, left in ((7, 1), (7, 0), (8, 0)):
         casts = together(lambda _: votes.toggle(1, 7), toggles)
         assert all(cast.changed for cast in casts)
@@ -178,9 +174,7 @@ def test_an_odd_number_of_toggles_at_once_leaves_a_vote_and_an_even_number_none(
     assert is_consistent(votes)
 
 
-def test_toggles_beside_casts_and_retracts_of_the_same_vote_keep_the_count_right(
-    votes: Votes,
-) -> None:
+def test_toggles_beside_casts_of_the_same_vote_keep_the_count_right(votes: Votes) -> None:
     def work(index: int) -> None:
         for _ in range(5):
             if index % 3 == 0:

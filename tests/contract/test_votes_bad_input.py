@@ -103,9 +103,7 @@ def test_every_call_takes_a_timeout(votes: Votes) -> None:
             votes.cast(1, 7, timeout=bad)
 
 
-def test_closed_votes_are_refused_and_their_database_goes_on(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_closed_votes_leave_their_database_open(database: hotcount.Database, strategy: str) -> None:
     with make_votes(database, strategy, items=[1]) as votes:
         votes.cast(1, 7)
     with pytest.raises(hotcount.ClosedError):

@@ -75,18 +75,14 @@ def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: Votes) -> No
         (5, [7], "items must be a sequence"),
     ],
 )
-def test_an_id_of_a_wrong_type_names_its_index_before_anything_is_cast(
-    votes: Votes, items: Any, users: Any, says: str
-) -> None:
+def test_an_id_of_a_wrong_type_is_named(votes: Votes, items: Any, users: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         votes.cast_many(items, users)
     assert int(votes.count(1)) == 0
 
 
 @pytest.mark.parametrize(("users", "values"), [([7], 1), ([7, 7, 7], 1), ([7, 7], [1])])
-def test_columns_of_unequal_length_are_refused_before_anything_is_cast(
-    votes: Votes, users: list[int], values: Any
-) -> None:
+def test_columns_of_unequal_length_are_refused(votes: Votes, users: list[int], values: Any) -> None:
     with pytest.raises(hotcount.ConfigError, match="elements"):
         votes.cast_many([1, 2], users, values)
     assert int(votes.count(1)) == 0

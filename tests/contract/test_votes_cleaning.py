@@ -203,9 +203,7 @@ def test_cleaning_refuses_tables_that_another_strategy_counts(database: hotcount
 
 
 @pytest.mark.parametrize("item_count", ["Likes", None])
-def test_tables_with_other_names_are_asked_and_cleaned(
-    database: hotcount.Database, item_count: str | None
-) -> None:
+def test_tables_may_have_other_names(database: hotcount.Database, item_count: str | None) -> None:
     names = {
         "item_table": "Blog Post", "item_id": "post no", "vote_table": "the likes",
         "vote_item": "post", "vote_user": "who", "vote_value": "points",

@@ -155,9 +155,7 @@ def test_a_vote_for_an_item_that_does_not_exist_is_refused_and_leaves_nothing(vo
     assert votes.cast(99, 7).changed
 
 
-def test_missing_items_create_makes_the_item_with_its_first_vote(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_missing_items_create_makes_the_item(database: hotcount.Database, strategy: str) -> None:
     votes = make_votes(database, strategy, missing_items="create")
     together(lambda index: votes.cast(42, index))
     assert int(votes.count(42)) == THREADS
@@ -194,9 +192,7 @@ def test_ids_of_every_type_come_back_as_they_went_in(
     assert is_consistent(votes)
 
 
-def test_item_and_user_may_be_of_different_types(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_item_and_user_have_types_of_their_own(database: hotcount.Database, strategy: str) -> None:
     votes = make_votes(database, strategy, item_type=str, user_type=uuid.UUID, items=["article"])
     votes.cast("article", uuid.uuid4())
     assert int(votes.count("article")) == 1
@@ -272,9 +268,7 @@ def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: Votes) -> None:
 
 
 @pytest.mark.parametrize("after", TAKERS_OVER)
-def test_another_strategy_takes_over_with_the_same_counts(
-    database: hotcount.Database, strategy: str, after: str
-) -> None:
+def test_another_strategy_goes_on(database: hotcount.Database, strategy: str, after: str) -> None:
     before = make_votes(database, strategy, items=[1, 2])
     before.cast_many([1, 1, 2], [1, 2, 3], [1, 5, 1])
     before.retract(1, 2)
@@ -314,9 +308,7 @@ def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
     assert is_consistent(votes)
 
 
-def test_a_strategy_that_needs_create_tables_first_says_so(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_a_strategy_says_to_create_tables_first(database: hotcount.Database, strategy: str) -> None:
     votes = make(database, strategy)
     with pytest.raises(hotcount.DatabaseError, match=r"(no such table|exist).*create_tables"):
         votes.cast(1, 7)

@@ -106,9 +106,7 @@ def test_as_of_is_the_folds_time(votes: Votes) -> None:
     assert began - 0.01 <= votes.count(1).as_of <= ended + 0.01
 
 
-def test_a_count_that_a_change_of_strategy_set_is_as_of_that_time(
-    database: hotcount.Database, votes: Votes
-) -> None:
+def test_a_count_of_a_switch_is_as_of_that_time(database: hotcount.Database, votes: Votes) -> None:
     naive = Votes(database, strategy="naive")
     naive.create_tables()
     naive.cast(2, 1)
@@ -126,9 +124,7 @@ def test_a_copy_ends_after_max_age(database: hotcount.Database, cache: Any) -> N
     eventually(lambda: votes.count(1).source == "sql")
 
 
-def test_the_process_that_voted_folds_and_publishes_by_itself(
-    database: hotcount.Database, cache: Any
-) -> None:
+def test_the_process_that_voted_publishes(database: hotcount.Database, cache: Any) -> None:
     votes = Votes(database, cache, fold_interval=0.05)
     votes.create_tables()
     votes.add_items([1])
@@ -197,9 +193,7 @@ def test_other_strategies_take_no_copies() -> None:
             Votes("sqlite:///:memory:", hotcount.Memory(), strategy)
 
 
-def test_votes_counts_and_folds_go_on_without_the_cache(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_votes_go_on_without_the_cache(sides: BothSides, own_redis: RedisServer) -> None:
     with hotcount.Redis(own_redis.url, timeout=5) as redis:
         votes = make_votes(sides.database, redis)
         votes.count(1)
@@ -217,9 +211,7 @@ def test_votes_counts_and_folds_go_on_without_the_cache(
         assert int(votes.count(1)) == 21
 
 
-def test_a_cache_that_hangs_holds_nobody_up_for_its_own_timeout(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_a_cache_that_hangs_holds_nobody_up(sides: BothSides, own_redis: RedisServer) -> None:
     with hotcount.Redis(own_redis.url, timeout=60) as redis:
         votes = make_votes(sides.database, redis)
         votes.count(1)

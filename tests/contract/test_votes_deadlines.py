@@ -114,9 +114,7 @@ def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable
 
 
 @on_databases
-def test_a_batch_ends_at_its_deadline(
-    votes: hotcount.Votes, strategy: str, disturb: Disturb
-) -> None:
+def test_a_batch_ends_by_a_deadline(votes: hotcount.Votes, strategy: str, disturb: Disturb) -> None:
     options: Any = {"errors": "return", "timeout": TIMEOUT_S}
     check(votes, strategy, disturb, lambda: votes.cast_many(CHOSEN, USERS, **options))
 

@@ -69,9 +69,7 @@ def counts(votes: hotcount.Votes) -> list[int]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_counts_without_votes_are_refused_and_nothing_is_changed(
-    sides: BothSides, strategy: str
-) -> None:
+def test_counts_without_votes_are_refused(sides: BothSides, strategy: str) -> None:
     make_tables(sides)
     before = look(sides)
     votes = make(sides, strategy)
@@ -111,9 +109,7 @@ def test_tables_of_a_creation_that_was_cut_off_are_refused(sides: BothSides) -> 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_tables_that_were_made_and_never_counted_say_what_is_missing(
-    sides: BothSides, strategy: str
-) -> None:
+def test_tables_never_counted_say_what_is_missing(sides: BothSides, strategy: str) -> None:
     votes = make(sides, strategy)
     votes.create_tables()
     votes.add_items([1])
@@ -194,9 +190,7 @@ def test_a_kept_count_outlives_every_change_of_strategy(sides: BothSides, strate
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_count_that_drifted_is_set_back_to_votes_and_balance(
-    sides: BothSides, strategy: str
-) -> None:
+def test_a_count_that_drifted_is_set_back(sides: BothSides, strategy: str) -> None:
     votes = kept(sides, strategy)
     votes.flush()
     sides.run(
@@ -310,9 +304,7 @@ def test_a_cache_checks_the_sums_of_balances_beyond_32_bits(sides: BothSides) ->
 
 # Of slotted, a sum over cells that leaves 64 bits is refused where it is read.
 @pytest.mark.parametrize("strategy", ["naive", "batched", "cached"])
-def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(
-    sides: BothSides, strategy: str
-) -> None:
+def test_a_balance_near_the_bounds_refuses_a_vote(sides: BothSides, strategy: str) -> None:
     make_tables(sides)
     sides.run(f"UPDATE item SET vote_count = {2**63 - 2} WHERE id = 2")
     votes = make(sides, strategy)

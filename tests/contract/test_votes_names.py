@@ -40,9 +40,7 @@ def play(votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.cast_writes
-def test_every_column_may_have_a_name_of_its_own(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_every_column_may_have_its_own_name(database: hotcount.Database, strategy: str) -> None:
     votes = make_votes(database, strategy, item_id="no", item_count="likes", **NAMES)
     play(votes)
     assert is_consistent(votes)
@@ -159,9 +157,7 @@ def test_items_without_a_count_are_counted_in_cells(sides: BothSides, strategy: 
 
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])
-def test_a_vote_for_no_item_is_refused_without_a_foreign_key(
-    database: hotcount.Database, strategy: Any
-) -> None:
+def test_a_vote_for_no_item_is_refused(database: hotcount.Database, strategy: Any) -> None:
     votes = hotcount.Votes(
         database, strategy=strategy, item_count=None, foreign_key=False, vote_table="free"
     )

@@ -27,9 +27,7 @@ def lose_the_counts_of_votes(sides: BothSides, *items: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
-    sides: BothSides, strategy: str
-) -> None:
+def test_orphans_are_named_until_they_are_removed(sides: BothSides, strategy: str) -> None:
     votes = made(sides, strategy, 6)
     votes.cast_many([1, 2, 2, 3, 6], [7, 7, 8, 7, 7])
     votes.cast(4, None, op_id="a")
@@ -54,9 +52,7 @@ def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
 
 
 @pytest.mark.parametrize("strategy", ["slotted", "batched"])
-def test_an_item_made_again_does_not_count_on_from_what_was_left(
-    sides: BothSides, strategy: str
-) -> None:
+def test_an_item_made_again_begins_at_0(sides: BothSides, strategy: str) -> None:
     votes = made(sides, strategy, 3)
     votes.cast_many([1, 2, 2], [7, 7, 8])
     votes.flush(timeout=20)
@@ -71,9 +67,7 @@ def test_an_item_made_again_does_not_count_on_from_what_was_left(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_reconcile_tells_each_page_and_goes_on_where_it_was_stopped(
-    sides: BothSides, strategy: str
-) -> None:
+def test_a_reconcile_goes_on_where_it_was_stopped(sides: BothSides, strategy: str) -> None:
     votes = made(sides, strategy, 1_200)
     wrong = [1, 2, 1_100, 1_200]
     lose_the_counts_of_votes(sides, *wrong)

@@ -56,9 +56,7 @@ def test_the_count_says_where_it_comes_from_and_when(votes: Votes, strategy: str
 
 
 @pytest.mark.cast_writes
-def test_of_counts_told_at_once_the_largest_is_how_many_votes_there_are(
-    votes: Votes, strategy: str
-) -> None:
+def test_of_counts_told_at_once_the_largest_is_that_of_all(votes: Votes, strategy: str) -> None:
     def work(thread: int) -> list[Cast]:
         users = range(100 * thread, 100 * thread + 10)
         return [
@@ -79,9 +77,7 @@ def test_of_counts_told_at_once_the_largest_is_how_many_votes_there_are(
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
-async def test_tasks_are_told_counts_that_have_their_votes(
-    database: Database, strategy: Any
-) -> None:
+async def test_tasks_are_told_counts_with_their_votes(database: Database, strategy: Any) -> None:
     cache = "memory://" if strategy == "cached" else None
     async with aio.Votes(database, cache, strategy) as votes:
         await votes.create_tables()
@@ -97,9 +93,7 @@ async def test_tasks_are_told_counts_that_have_their_votes(
 
 
 @pytest.mark.parametrize("strategy", ["write_behind"], indirect=True)
-def test_a_vote_that_waits_is_not_in_the_count_which_says_so(
-    database: Database, strategy: str
-) -> None:
+def test_a_vote_that_waits_is_not_in_the_count(database: Database, strategy: str) -> None:
     votes = make_votes(database, strategy, items=[1])
     votes.cast(1, 7)
     votes.flush()

@@ -156,9 +156,7 @@ def test_it_needs_a_redis(cache: str | None) -> None:
         Votes("sqlite:///:memory:", cache, "write_behind")
 
 
-def test_a_page_that_was_written_and_not_acknowledged_changes_nothing_again(
-    votes: Votes, cache: hotcount.Redis
-) -> None:
+def test_a_page_written_twice_changes_nothing(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast(1, 7, 5)
     stream = stream_of(cache)
     kept = cache.execute("DUMP", stream)
@@ -171,9 +169,7 @@ def test_a_page_that_was_written_and_not_acknowledged_changes_nothing_again(
     assert (int(votes.count(1)), votes.get(1, 7)) == (6, 6)
 
 
-def test_votes_of_a_dead_worker_are_taken_over_and_it_is_forgotten(
-    votes: Votes, cache: hotcount.Redis
-) -> None:
+def test_votes_of_a_dead_worker_are_taken_over(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast(1, 7)
     stream = stream_of(cache)
     cache.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
@@ -189,9 +185,7 @@ def test_votes_of_a_dead_worker_are_taken_over_and_it_is_forgotten(
     assert int(votes.count(1)) == 1
 
 
-def test_after_flushall_new_votes_are_newer_than_all_in_the_database(
-    votes: Votes, cache: hotcount.Redis
-) -> None:
+def test_after_flushall_new_votes_are_newer(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast(1, 7, 5)
     stream = stream_of(cache)
     # The clock of Redis was a year ahead.
@@ -223,9 +217,7 @@ def test_a_waiting_vote_does_not_bring_a_removed_item_back(make: Make) -> None:
     assert votes.voters(1) == []
 
 
-def test_erase_user_takes_waiting_and_refused_votes_too(
-    votes: Votes, cache: hotcount.Redis
-) -> None:
+def test_erase_user_takes_all_that_waits(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast_many([1, 99, 1], [7, 7, 8])
     votes.sync_worker().run_once()
     votes.cast(2, 7)

@@ -28,9 +28,7 @@ def test_a_batch_is_counted_as_its_adds(views: WriteBehindCounter, ack: str) -> 
     assert list(counts.pending) == [0, 0, 0]
 
 
-def test_many_keys_of_several_writers_are_read_as_one_by_one(
-    database: Database, cache: Redis
-) -> None:
+def test_many_keys_of_writers_are_read_as_one_by_one(database: Database, cache: Redis) -> None:
     keys = [f"k{i}" for i in range(1200)]
     writers = [WriteBehindCounter(database, cache) for _ in range(2)]
     writers[0].create_tables()

@@ -26,9 +26,7 @@ def keys_in(cache: Redis, prefix: str = "views") -> set[bytes]:
     return found
 
 
-def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
-    views: WriteBehindCounter, cache: Redis
-) -> None:
+def test_an_add_is_counted_at_once(views: WriteBehindCounter, cache: Redis) -> None:
     views.add("home")
     views.add("home", 4)
     count = views.get("home")
@@ -66,9 +64,7 @@ def test_amounts_below_0_are_counted_in_any_order(views: WriteBehindCounter) -> 
     assert (views.get("k").value, views.get("k").pending) == (-3, 0)
 
 
-def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
-    database: Database, cache: Redis
-) -> None:
+def test_a_local_add_is_seen_elsewhere_after_a_flush(database: Database, cache: Redis) -> None:
     here = WriteBehindCounter(database, cache, flush_interval=60)
     there = WriteBehindCounter(database, cache)
     here.create_tables()
@@ -107,9 +103,7 @@ def test_who_closes_the_store_first_is_told_what_is_lost(database: Database, cac
     views.close()
 
 
-def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
-    views: WriteBehindCounter, cache: Redis
-) -> None:
+def test_an_add_with_ack_sql_is_in_sql(views: WriteBehindCounter, cache: Redis) -> None:
     views.add("k", 2)
     views.add("k", 3, ack="sql")
     # With it went what the same cell had before.
@@ -166,9 +160,7 @@ def test_resets_and_adds_of_many_threads_sum_exactly(views: WriteBehindCounter) 
 
 
 @pytest.mark.parametrize("ack", ["cache", "local", "sql"])
-def test_adds_of_many_threads_beside_a_worker_sum_exactly(
-    views: WriteBehindCounter, ack: str
-) -> None:
+def test_adds_of_many_threads_sum_exactly(views: WriteBehindCounter, ack: str) -> None:
     worker = views.sync_worker()
 
     def work(index: int) -> None:
@@ -227,9 +219,7 @@ def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(views: WriteBeh
     assert (views.get("full").value, views.get("full").pending) == (INT64_MAX, 0)
 
 
-def test_a_key_that_holds_something_else_stops_no_other(
-    views: WriteBehindCounter, cache: Redis
-) -> None:
+def test_a_key_of_something_else_stops_no_other(views: WriteBehindCounter, cache: Redis) -> None:
     views.add("bad")
     views.add("good", 2)
     (cells,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:bad")

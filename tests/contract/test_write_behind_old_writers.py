@@ -26,9 +26,7 @@ def writer_of(days_ago: float) -> str:
     return f"{int(time.time() - days_ago * DAY):010x}-0123456789abcdef"
 
 
-def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
-    database: Database, cache: Redis
-) -> None:
+def test_a_read_counts_no_cell_whose_row_may_be_gone(database: Database, cache: Redis) -> None:
     views = counter(database, cache)
     views.create_tables()
     worker = views.sync_worker()
@@ -47,9 +45,7 @@ def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
     assert (views.get("k").value, views.get("k").pending) == (102, 0)
 
 
-def test_a_cell_that_is_refused_keeps_no_rows_of_old_writers(
-    database_path: Path, cache: Redis
-) -> None:
+def test_a_refused_cell_keeps_no_rows_of_old_writers(database_path: Path, cache: Redis) -> None:
     views = counter(f"sqlite:///{database_path}", cache)
     views.create_tables()
     views.add("k")
@@ -71,9 +67,7 @@ def test_a_cell_that_is_refused_keeps_no_rows_of_old_writers(
     assert old == 0
 
 
-def test_a_cell_that_cannot_be_saved_yet_is_not_made_too_old(
-    database: Database, cache: Redis
-) -> None:
+def test_a_cell_not_saved_yet_is_not_made_too_old(database: Database, cache: Redis) -> None:
     views = counter(database, cache)
     views.create_tables()
     views.add("full", 2**63 - 1, ack="sql")

@@ -132,10 +132,7 @@ SITUATIONS = [
         [["SET", "k", "1 1", "PX", SOON]],
     ),
     Situation(
-        "limiter_hit_once/denied there",
-        ["k", "o"],
-        [SOON, "", *GCRA, "6"],
-        [["SET", "k", "1 9"]],
+        "limiter_hit_once/denied there", ["k", "o"], [SOON, "", *GCRA, "6"], [["SET", "k", "1 9"]]
     ),
     Situation(
         "limiter_hit_once/known",
@@ -258,24 +255,10 @@ SITUATIONS = [
                 "version, longer",
                 "0",
                 ["a", "7", "5", "4"],
-                [
-                    *set_of("z", "a"),
-                    *hash_of("c", "a", "3"),
-                    ["SET", "m", "", "PX", SOON],
-                ],
+                [*set_of("z", "a"), *hash_of("c", "a", "3"), ["SET", "m", "", "PX", SOON]],
             ),
-            (
-                "without members",
-                "0",
-                ["a", "7", "2"],
-                hash_of("c", "", FAR + "000"),
-            ),
-            (
-                "without members, version",
-                "0",
-                ["a", "7", "5", "4"],
-                hash_of("c", "", FAR + "000"),
-            ),
+            ("without members", "0", ["a", "7", "2"], hash_of("c", "", FAR + "000")),
+            ("without members, version", "0", ["a", "7", "5", "4"], hash_of("c", "", FAR + "000")),
             ("in a build", "0", ["b", "7", "4"], set_of("z", "a") + BUILD),
             ("in a build, first member", "0", ["b", "7", "4"], set_of("z", "a") + EMPTY_BUILD),
             ("in a build, absent", "0", ["b", "7", "4"], BUILD),

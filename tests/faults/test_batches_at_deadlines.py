@@ -55,8 +55,7 @@ def check(batch: Any, late: float, *, most: int) -> None:
     assert len({id(error) for error in errors}) <= most
     for error in {id(error): error for error in errors}.values():
         assert isinstance(
-            error,
-            (hotcount.DeadlineError, hotcount.OutcomeUnknownError, hotcount.UnavailableError),
+            error, (hotcount.DeadlineError, hotcount.OutcomeUnknownError, hotcount.UnavailableError)
         )
         assert error.timeout == TIMEOUT
         assert error.server
@@ -65,9 +64,7 @@ def check(batch: Any, late: float, *, most: int) -> None:
 
 @pytest.mark.parametrize("is_awaited", [False, True])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_batch_of_a_server_that_stands_still_shares_its_errors(
-    own_redis: RedisServer, name: str, is_awaited: bool
-) -> None:
+def test_a_batch_shares_its_errors(own_redis: RedisServer, name: str, is_awaited: bool) -> None:
     with own_redis.redis(timeout=20) as store:
         store.ping()
         with own_redis.stopped():

@@ -112,9 +112,7 @@ def test_streams_that_are_full_keep_no_other_from_its_turn(make: Make) -> None:
     assert votes.reconcile() == []
 
 
-def test_a_round_goes_on_behind_a_fence_that_was_raised_meanwhile(
-    make: Make, sides: BothSides
-) -> None:
+def test_a_round_goes_on_behind_a_new_fence(make: Make, sides: BothSides) -> None:
     """The fence of another stream: it is read again, and the votes of this one are written."""
     votes = make()
     waiting = 20_000
@@ -179,9 +177,7 @@ def test_a_vote_before_one_that_a_constraint_refuses_is_written(
         assert votes.get(1, 7) == 4
 
 
-def test_votes_of_a_user_that_a_trigger_refuses_are_set_aside_in_one_round(
-    make: Make, sides: BothSides
-) -> None:
+def test_votes_that_a_trigger_refuses_are_set_aside(make: Make, sides: BothSides) -> None:
     """A trigger's error might be about all votes: a vote that is written shows that it is not."""
     votes = make()
     body = {
@@ -260,9 +256,7 @@ def worker_of_each_kind(
 
 
 @pytest.mark.parametrize("kind", ["write_behind", "cached", "views"])
-def test_a_child_that_was_forked_in_a_round_has_rounds_of_its_own(
-    kind: str, sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_a_child_that_was_forked(kind: str, sides: BothSides, own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=20) as redis:
         worker, add = worker_of_each_kind(kind, sides, redis)
         add()

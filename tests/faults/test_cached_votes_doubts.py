@@ -83,9 +83,7 @@ def test_a_vote_of_unknown_outcome_is_recounted_by_workers_of_other_processes(
 
 
 @pytest.mark.parametrize("sides", BACKENDS[1:], indirect=True)
-def test_readers_have_the_count_of_sql_while_the_cache_is_silent(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_readers_have_the_count_of_sql_meanwhile(sides: BothSides, own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=20) as redis:
         votes = make(sides, redis)
         assert votes.flush(20).pending == 0

@@ -239,9 +239,7 @@ def test_counts_of_a_cache_on_a_cluster_come_out_right(
         eventually(lambda: is_right(cached, acknowledged), 30)
 
 
-def test_votes_that_a_failover_lost_in_the_cache_are_counted_again(
-    cluster: RedisCluster, cached: hotcount.Votes
-) -> None:
+def test_votes_that_a_failover_lost_count(cluster: RedisCluster, cached: hotcount.Votes) -> None:
     # The replica never gets the second round of votes, nor the hashes of half of the items. The
     # third round takes the versions of its hashes beyond what the worker saved before.
     acknowledged: set[tuple[int, int]] = set()
@@ -266,9 +264,7 @@ def test_votes_that_a_failover_lost_in_the_cache_are_counted_again(
     assert is_right(cached, acknowledged)
 
 
-def test_votes_that_a_primary_lost_before_it_came_back_are_counted_again(
-    cluster: RedisCluster, cached: hotcount.Votes
-) -> None:
+def test_votes_that_a_primary_lost_count(cluster: RedisCluster, cached: hotcount.Votes) -> None:
     # Between two rounds of the worker: its owners are the same as in the round before.
     acknowledged: set[tuple[int, int]] = set()
 
@@ -322,9 +318,7 @@ def test_votes_for_other_nodes_do_not_wait_for_one_that_is_away(
         eventually(lambda: is_right(cached, acknowledged), 30)
 
 
-def test_votes_wait_once_for_a_slot_that_moves_and_its_node_counts_on(
-    cluster: RedisCluster, cached: hotcount.Votes
-) -> None:
+def test_votes_wait_for_a_slot_that_moves(cluster: RedisCluster, cached: hotcount.Votes) -> None:
     # A script finds the hash of a shard on one node and the name on the other.
     cached.cast_many(ITEMS, [1] * len(ITEMS))
     name = next(

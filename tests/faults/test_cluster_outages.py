@@ -122,9 +122,7 @@ def test_hits_of_several_slots_begin_the_outage_at_their_first_call(
     assert told == [True, not is_here, False]
 
 
-def test_ctrl_c_ends_a_hit_all_of_several_slots_which_then_takes_nothing(
-    cluster: RedisCluster,
-) -> None:
+def test_ctrl_c_ends_a_hit_all_which_then_takes_nothing(cluster: RedisCluster) -> None:
     text = """
 limiter = hotcount.Limiter(redis, "10/300 days")
 assert redis.ping()
@@ -148,9 +146,7 @@ hear()
         program.end()
 
 
-def test_a_stalled_process_is_not_told_that_its_hit_all_was_interrupted(
-    cluster: RedisCluster,
-) -> None:
+def test_a_stalled_hit_all_is_not_told_that_it_was_interrupted(cluster: RedisCluster) -> None:
     text = """
 redis = hotcount.Redis(url, timeout=0.5)
 limiter = hotcount.Limiter(redis, "10/300 days")
@@ -177,9 +173,7 @@ except hotcount.HotcountError as error:
         program.end()
 
 
-def test_calls_that_wait_for_a_silent_primary_need_memory_for_themselves_alone(
-    tmp_path: Path,
-) -> None:
+def test_calls_that_wait_for_a_silent_primary_need_little_memory(tmp_path: Path) -> None:
     text = """
 def stop(*_):
     raise TimeoutError

@@ -26,12 +26,7 @@ from tests.support.eventually import BUSY
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import valkey_program
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.alone,
-    pytest.mark.long,
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.server, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(300)]
 
 KEYS = [f"k{number}" for number in range(1000)]
 # The counter of key i begins at i + 1 times this, so a reply tells whose it is.

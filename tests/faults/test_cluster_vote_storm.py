@@ -32,12 +32,7 @@ from tests.support.servers import PostgresServer, valkey_program
 from tests.support.together import beside
 from tests.support.votes_strategies import shard_of
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.alone,
-    pytest.mark.long,
-    pytest.mark.timeout(400),
-]
+pytestmark = [pytest.mark.server, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(400)]
 
 ITEMS = range(1, 1001)
 VOTES_A_SECOND = 5_000

@@ -148,9 +148,7 @@ def test_an_acquire_whose_reply_was_lost_takes_one_place(own_redis: RedisServer)
         assert proxy.fired == 2
 
 
-def test_a_release_whose_reply_was_lost_at_the_end_of_a_block_is_made_again(
-    own_redis: RedisServer,
-) -> None:
+def test_a_release_whose_reply_was_lost_is_made_again(own_redis: RedisServer) -> None:
     with (
         FaultProxy(own_redis.socket) as proxy,
         own_redis.redis() as direct,

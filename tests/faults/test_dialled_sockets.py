@@ -101,15 +101,12 @@ def check(url: str, words: str, folder: Path, timeout: float = 5) -> None:
 
 
 @pytest.mark.parametrize("place", [nobody_listens, is_absent, tcp_refuses, has_no_way])
-def test_a_refused_dial_closes_no_file_of_others(
-    place: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_a_refused_dial_closes_no_file(place: Callable[[Path], str], tmp_path: Path) -> None:
     check(place(tmp_path), "UnavailableError", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [("password", "AuthError"), ("tls", "(2026, "), ("silent", "DeadlineError")],
+    ("kind", "words"), [("password", "AuthError"), ("tls", "(2026, "), ("silent", "DeadlineError")]
 )
 def test_a_login_that_fails_closes_no_file_of_others(
     server: MariaDbServer, kind: str, words: str, tmp_path: Path

@@ -143,9 +143,7 @@ ERASURES: dict[str, tuple[Callable[[hotcount.Votes], object], Voters]] = {
 }
 
 
-def test_a_flush_sees_the_streams_that_a_snapshot_brought_back(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_a_flush_sees_old_streams(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
     votes.cast(1, 7)
     votes.sync_worker().run_once()
     past.keep()  # Streams without votes.
@@ -195,9 +193,7 @@ def test_votes_count_after_a_snapshot_whose_clock_is_behind_the_erasure(
     assert drained(again, 1) == {1: [(7, 3), (8, 4)]}
 
 
-def test_votes_of_others_during_an_erasure_count(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_an_erasure_beside_votes(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
     over = threading.Event()
     voter = open_votes(sides.url, past, max_pending=100)
     worker = open_votes(sides.url, past, interval=0.01).sync_worker()
@@ -287,9 +283,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("worker", ["is killed", "goes on"])
 @pytest.mark.parametrize("sides", BACKENDS[1:], indirect=True)
-def test_a_page_that_arrives_late_brings_nothing_back(
-    sides: BothSides, past: Snapshot, worker: str
-) -> None:
+def test_a_page_that_arrives_late_is_in_vain(sides: BothSides, past: Snapshot, worker: str) -> None:
     socket, through = server_of(sides)
 
     def sessions() -> set[int]:
@@ -347,9 +341,7 @@ def test_of_votes_during_an_erasure_no_older_one_stands(sides: BothSides, past: 
     assert drained(votes, 1) == {1: [("early", 1), (LATE, 2)]}
 
 
-def test_a_page_of_a_worker_that_stood_still_before_a_file_brings_nothing_back(
-    tmp_path: Path, past: Snapshot
-) -> None:
+def test_a_page_of_a_worker_that_stood_still_is_in_vain(tmp_path: Path, past: Snapshot) -> None:
     url = f"sqlite:///{tmp_path}/votes.db"
     votes = begin_by_name(url, past)
     with working(url, past) as (program, says):
@@ -410,9 +402,7 @@ def alike(sides: BothSides, past: Snapshot) -> tuple[hotcount.Votes, str, str]:
 
 
 @pytest.mark.parametrize("sides", BACKENDS[::2], indirect=True)
-def test_of_3000_users_the_newer_of_two_casts_stands_however_the_item_is_spelled(
-    alike: tuple[hotcount.Votes, str, str],
-) -> None:
+def test_of_3000_users_the_newer_cast_stands(alike: tuple[hotcount.Votes, str, str]) -> None:
     votes, one, other = alike
     users = [f"user {number:04}" for number in range(3000)]
     # Redis gives votes of one millisecond numbers, for each stream its own.
@@ -426,9 +416,7 @@ def test_of_3000_users_the_newer_of_two_casts_stands_however_the_item_is_spelled
 
 
 @pytest.mark.parametrize("sides", BACKENDS[::2], indirect=True)
-def test_a_removal_waits_for_votes_of_every_spelling(
-    alike: tuple[hotcount.Votes, str, str], past: Snapshot
-) -> None:
+def test_a_removal_of_any_spelling(alike: tuple[hotcount.Votes, str, str], past: Snapshot) -> None:
     votes, one, other = alike
     votes.cast(one, "a")
     (stream,) = streams(past)
@@ -440,9 +428,7 @@ def test_a_removal_waits_for_votes_of_every_spelling(
     assert drained(votes, one) == {one: []}
 
 
-def test_a_user_is_erased_in_every_spelling(
-    alike: tuple[hotcount.Votes, str, str], past: Snapshot
-) -> None:
+def test_an_erasure_of_any_spelling(alike: tuple[hotcount.Votes, str, str], past: Snapshot) -> None:
     votes, one, other = alike
     votes.cast_many([one, "missing", one], [one, one, "x"])
     votes.sync_worker().run_once()
@@ -462,9 +448,7 @@ def switch_away_and_back(sides: BothSides, votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.parametrize("past", PASTS, indirect=True)
-def test_erase_user_clears_the_streams_of_every_name(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_erase_user_clears_names(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
     for item in (1, 2):
         votes = open_votes(sides.url, past)
         votes.cast_many([item, item, 99, 99], [7, 8, 7, 8])
@@ -481,9 +465,7 @@ def test_erase_user_clears_the_streams_of_every_name(
     assert drained(again, 1, 2, 3) == {1: [(8, 1)], 2: [(8, 1)], 3: []}
 
 
-def test_refused_votes_are_forgotten_30_days_after_the_last(
-    past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_refused_votes_are_forgotten_after_30_days(past: Snapshot, votes: hotcount.Votes) -> None:
     day = 86_400_000
     for user in (7, 8):
         votes.cast(99, user)

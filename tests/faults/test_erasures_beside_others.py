@@ -134,9 +134,7 @@ def test_a_stream_that_a_killed_voter_makes_after_the_erasure_takes_no_vote_behi
     assert drained(votes, 1) == {1: [(7, 1)]}
 
 
-def test_a_worker_that_raises_ids_late_lowers_none(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_a_late_worker_lowers_none(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
     votes.cast(1, 8)
     drained_but_open(votes)
     past.keep()

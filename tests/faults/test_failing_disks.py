@@ -55,9 +55,7 @@ def disk(tmp_path: Path) -> FailingDisk:
 def acknowledged_before_power_went(disk: FailingDisk, file: Path, *program: str) -> set[int]:
     take_as_synced(file.parent)
     with subprocess.Popen(
-        [sys.executable, "-c", *program],
-        stdout=subprocess.PIPE,
-        env=disk.environment(file.parent),
+        [sys.executable, "-c", *program], stdout=subprocess.PIPE, env=disk.environment(file.parent)
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()

@@ -88,9 +88,7 @@ def test_a_promotion_under_load_loses_and_doubles_nothing(pair: Pair, end: str) 
 
 @KINDS
 @STRATEGIES
-def test_calls_of_every_strategy_go_on_at_the_promoted_standby(
-    pair: Pair, strategy: Strategy
-) -> None:
+def test_calls_of_every_strategy_go_on_at_the_standby(pair: Pair, strategy: Strategy) -> None:
     with open_votes(pair, strategy) as votes:
         for user in range(8):
             votes.cast(1, user)
@@ -194,9 +192,7 @@ def test_a_standby_alone_is_waited_for_and_then_named(pair: Pair, kind: str, sil
 @KINDS
 @pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT])
 @STRATEGIES
-def test_a_commit_that_is_lost_is_settled_at_the_same_primary(
-    pair: Pair, strategy: Strategy, direction: int
-) -> None:
+def test_a_commit_that_is_lost_is_settled(pair: Pair, strategy: Strategy, direction: int) -> None:
     """Cut before the server has it, and after: both ways the caller is told what became of it."""
     proxy = pair.proxies[0]
     with open_votes(pair, strategy) as votes:
@@ -272,9 +268,7 @@ def test_a_primary_that_comes_back_as_it_was_is_left_alone(pair: Pair) -> None:
 
 @KINDS
 @STRATEGIES
-def test_a_commit_of_a_primary_that_was_replaced_meanwhile_is_not_success(
-    kind: str, strategy: Strategy
-) -> None:
+def test_a_commit_of_a_replaced_primary_is_not_success(kind: str, strategy: Strategy) -> None:
     """The first of two calls finds the promoted standby. The other's statement reaches the old
     primary only then, which commits it and answers."""
     with started(kind, synchronous=False) as pair, open_votes(pair, strategy) as votes:

@@ -31,9 +31,7 @@ TRUTH = (
 )
 
 
-def test_processes_killed_in_the_middle_of_folds_lose_and_double_nothing(
-    journal_side: JournalSide,
-) -> None:
+def test_processes_killed_in_mid_fold_lose_and_double_nothing(journal_side: JournalSide) -> None:
     votes = journal_side.made()
     votes.add_items(range(ITEMS))
     draw = random.Random(34)

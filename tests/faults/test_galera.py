@@ -226,9 +226,7 @@ def voting(outcomes: Outcomes, votes: hotcount.Votes, timeout: float = 2) -> Any
 
 
 @pytest.mark.long
-def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_a_node_that_is_cut_off_applies_nothing(trio: GaleraTrio, place: str) -> None:
     make_tables(trio, place)
     outcomes = Outcomes()
     with (
@@ -301,9 +299,7 @@ def test_votes_of_several_hosts_leave_a_node_that_is_gone(
 
 
 @pytest.mark.long
-def test_a_silent_node_is_left_by_sessions_that_are_older_than_another_node(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_a_silent_node_is_left_by_its_older_sessions(trio: GaleraTrio, place: str) -> None:
     """The others are as many as the cluster was when the session began."""
     make_tables(trio, place)
     outcomes = Outcomes()
@@ -322,9 +318,7 @@ def test_a_silent_node_is_left_by_sessions_that_are_older_than_another_node(
 
 
 @pytest.mark.long
-def test_a_call_that_finds_no_node_with_its_cluster_names_each_refusal(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_a_call_without_a_node_names_each_refusal(trio: GaleraTrio, place: str) -> None:
     make_tables(trio, place)
     url = f"mariadb://app@127.0.0.1:{trio.nodes[1].port},127.0.0.1:{free_port()}/{place}"
     with hotcount.Votes(hotcount.Database(url, timeout=30)) as votes:
@@ -344,9 +338,7 @@ def test_a_call_that_finds_no_node_with_its_cluster_names_each_refusal(
 
 
 @pytest.mark.long
-def test_a_node_that_is_killed_and_joins_again_loses_and_doubles_nothing(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_a_node_that_is_killed_loses_and_doubles_nothing(trio: GaleraTrio, place: str) -> None:
     make_tables(trio, place)
     outcomes = Outcomes()
     with (

@@ -100,9 +100,7 @@ def applying_nothing(node: GaleraNode) -> Iterator[None]:
             cursor.execute("UNLOCK TABLES")
 
 
-def test_reconciles_at_two_nodes_at_once_add_a_difference_once(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_reconciles_at_two_nodes_add_a_difference_once(trio: GaleraTrio, place: str) -> None:
     make_tables(trio, place)
     missed = "INSERT INTO vote (item_id, user_id, val) VALUES (1, 1, 1)"
     trio.nodes[0].execute(missed, database=place)
@@ -124,9 +122,7 @@ def test_reconciles_at_two_nodes_at_once_add_a_difference_once(
         assert there.reconcile(dry_run=True) == []
 
 
-def test_a_change_of_strategy_that_was_cut_off_is_finished_by_the_next_one(
-    trio: GaleraTrio, place: str
-) -> None:
+def test_a_change_of_strategy_that_was_cut_off_is_finished(trio: GaleraTrio, place: str) -> None:
     make_tables(trio, place)
     one_at_a_time = threading.Lock()
     with (
@@ -165,9 +161,7 @@ def test_a_change_of_strategy_that_was_cut_off_is_finished_by_the_next_one(
     ],
     ids=["vote", "count", "streams"],
 )
-def test_a_change_of_strategy_refuses_what_another_node_commits_after_it(
-    trio: GaleraTrio, place: str, write: str
-) -> None:
+def test_a_change_refuses_what_another_commits(trio: GaleraTrio, place: str, write: str) -> None:
     # With a foreign key Galera takes the items for a part of the votes.
     database = hotcount.Database(trio.nodes[0].url(place), timeout=30)
     with hotcount.Votes(database, foreign_key=False) as votes:

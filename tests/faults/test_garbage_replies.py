@@ -83,9 +83,7 @@ TYPED = (
 )
 
 
-def test_every_concept_gets_a_typed_error_in_time_and_connects_again(
-    hostile: HostileServer,
-) -> None:
+def test_every_concept_gets_a_typed_error_in_time(hostile: HostileServer) -> None:
     with hotcount.Redis(hostile.url, timeout=0.5) as redis:
         limiter = hotcount.Limiter(redis, "5/minute")
         for call in (

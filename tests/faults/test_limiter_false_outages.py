@@ -34,9 +34,7 @@ def go_on(server: RedisServer) -> None:
     server.send_signal(signal.SIGCONT)
 
 
-def test_a_caller_who_does_not_wait_begins_no_outage_for_others(
-    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hasty_caller_is_alone(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     with own_redis.redis(timeout=20) as store:
         hurried = hotcount.Limiter(store, "9/day", name="hurried", on_error="open")
         patient = hotcount.Limiter(store, "9/day", name="patient", on_error="open")
@@ -84,9 +82,7 @@ while time.monotonic() < ends:
 """
 
 
-def test_a_process_that_was_stopped_takes_its_own_pause_for_no_outage(
-    own_redis: RedisServer,
-) -> None:
+def test_a_process_that_was_stopped_begins_no_outage(own_redis: RedisServer) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", STOPPED, own_redis.url], stdout=subprocess.PIPE, text=True
     )
@@ -104,9 +100,7 @@ def test_a_process_that_was_stopped_takes_its_own_pause_for_no_outage(
         program.wait()
 
 
-def test_a_call_that_is_late_before_it_is_sent_is_not_sent(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_a_call_that_is_late_is_not_sent(own_redis: RedisServer, direct: hotcount.Redis) -> None:
     async def main() -> BaseException | None:
         async with aio.Redis(own_redis.url, timeout=0.1) as store:
             limiter = aio.Limiter(store, "9/day")
@@ -121,9 +115,7 @@ def test_a_call_that_is_late_before_it_is_sent_is_not_sent(
     assert direct.execute("KEYS", "*:k") == []
 
 
-def test_probes_of_outages_that_follow_each_other_are_a_second_apart(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_probes_of_outages_are_1_s_apart(own_redis: RedisServer, direct: hotcount.Redis) -> None:
     direct.ping()
     with own_redis.redis(timeout=0.05) as store:
         limiter = hotcount.Limiter(store, "1000000/day", on_error="open")
@@ -146,9 +138,7 @@ async def hits_until(limiter: Any, end: Callable[[], bool]) -> None:
         await limiter.hit("k")
 
 
-def test_a_task_that_does_nothing_but_hit_leaves_the_loop_its_turns_in_an_outage(
-    own_redis: RedisServer,
-) -> None:
+def test_a_task_that_only_hits_leaves_the_loop_its_turns(own_redis: RedisServer) -> None:
     async def main() -> str:
         async with aio.Redis(own_redis.url, timeout=0.2) as store:
             limiter = aio.Limiter(store, "1000000000/day", on_error="open")
@@ -177,9 +167,7 @@ def test_a_task_that_does_nothing_but_hit_leaves_the_loop_its_turns_in_an_outage
         go_on(own_redis)
 
 
-def test_a_task_that_only_asks_for_denied_keys_leaves_the_loop_its_turns(
-    own_redis: RedisServer,
-) -> None:
+def test_a_task_that_asks_for_denied_keys_leaves_its_turns(own_redis: RedisServer) -> None:
     async def main() -> bool:
         async with aio.Redis(own_redis.url) as store:
             limiter = aio.Limiter(store, "1/day", deny_cache=10)

@@ -271,9 +271,7 @@ def test_of_one_key_the_policy_that_admits_less_decides(own_redis: RedisServer) 
             hit_all([(limiter, "k") for limiter in order])
 
 
-def test_a_refusal_of_another_store_gives_back_what_was_counted_here(
-    own_redis: RedisServer,
-) -> None:
+def test_a_refusal_of_another_store_gives_back(own_redis: RedisServer) -> None:
     store = own_redis.redis(timeout=0.3)
     memory = hotcount.Memory()
     own_redis.kill()

@@ -137,9 +137,7 @@ except hotcount.HotcountError:
 
 
 @pytest.mark.parametrize("forks", [(), ("fork",)])
-def test_a_process_that_ends_at_once_and_a_child_log_what_they_saw(
-    forks: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_process_that_ends_logs_what_it_saw(forks: tuple[str, ...], tmp_path: Path) -> None:
     done = run_python("-c", LAST_LINES, f"redis+unix://{tmp_path}/none.sock", *forks)
     assert done.returncode == 0, done.stderr
     pids = done.stdout.split()

@@ -141,9 +141,7 @@ def losing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Losing]:
             yield LosingTrio(trio)
 
 
-def test_counts_of_a_server_that_has_an_older_copy_are_recounted(
-    sides: BothSides, losing: Losing
-) -> None:
+def test_counts_of_a_server_with_an_older_copy(sides: BothSides, losing: Losing) -> None:
     # The votes that follow take the versions of the hashes beyond what the worker saved before.
     with hotcount.Redis(losing.url, timeout=10) as store:
         votes = make(sides, store)
@@ -194,9 +192,7 @@ def test_a_hash_that_comes_back_behind_the_scan_of_a_round_is_recounted(
         assert rows(sides) == {**dict.fromkeys(ITEMS, 7), 100: 1}
 
 
-def test_a_worker_remembers_lost_counts_until_sql_has_a_note_of_them(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_a_worker_remembers_lost_counts(sides: BothSides, own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=10) as store:
         votes = make(sides, store)
         worker = votes.sync_worker()
@@ -236,9 +232,7 @@ def test_a_vote_that_the_cache_did_not_take_is_noted_in_sql(
             assert noted(sides) >= set(items[:3])
 
 
-def test_every_caller_returns_after_the_note_of_its_vote(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_callers_return_after_the_note(sides: BothSides, own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=10) as store:
         votes = make(sides, store)
         cast(votes, range(3))
@@ -254,9 +248,7 @@ def test_every_caller_returns_after_the_note_of_its_vote(
             assert all(ended())
 
 
-def test_a_count_that_its_voter_could_not_fill_is_recounted_after_a_failover(
-    sides: BothSides, cluster: RedisCluster
-) -> None:
+def test_a_count_that_was_not_filled_is_recounted(sides: BothSides, cluster: RedisCluster) -> None:
     # Neither SQL nor a worker knows of these hashes when their primary is replaced.
     with hotcount.Redis(cluster.url, timeout=10) as store:
         votes = make(sides, store)
@@ -273,9 +265,7 @@ def test_a_count_that_its_voter_could_not_fill_is_recounted_after_a_failover(
         assert rows(sides) == dict.fromkeys(ITEMS, 1)
 
 
-def test_a_worker_that_begins_while_a_primary_is_away_recounts_what_it_lost(
-    sides: BothSides, cluster: RedisCluster
-) -> None:
+def test_a_worker_that_begins_late_recounts(sides: BothSides, cluster: RedisCluster) -> None:
     with (
         hotcount.Redis(cluster.url, timeout=10) as store,
         hotcount.Redis(cluster.url, timeout=10) as new_store,
@@ -306,9 +296,7 @@ def patient_cluster(tmp_path: Path) -> Iterator[RedisCluster]:
         yield cluster
 
 
-def test_a_round_saves_counts_of_other_nodes_and_names_the_silent_one(
-    sides: BothSides, patient_cluster: RedisCluster
-) -> None:
+def test_a_round_names_the_silent_node(sides: BothSides, patient_cluster: RedisCluster) -> None:
     cluster = patient_cluster
     with hotcount.Redis(cluster.url, timeout=10) as store:
         votes = make(sides, store)
@@ -342,9 +330,7 @@ def test_a_round_saves_counts_of_other_nodes_and_names_the_silent_one(
         assert [rows(sides)[item] for item in away] == [6] * len(away)
 
 
-def test_a_flush_waits_for_a_node_that_is_away(
-    sides: BothSides, patient_cluster: RedisCluster
-) -> None:
+def test_a_flush_waits_for_a_node_away(sides: BothSides, patient_cluster: RedisCluster) -> None:
     with hotcount.Redis(patient_cluster.url, timeout=10) as store:
         votes = make(sides, store)
         cast(votes, range(3))

@@ -87,9 +87,7 @@ def drained_but_open(votes: hotcount.Votes) -> None:
     assert votes.sync_worker().run_once(timeout=20).at_risk == 0
 
 
-def test_each_erasure_raises_the_fence_whatever_ids_redis_gives(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_each_erasure_raises_ids(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
     """A page that was taken before it is written only if the fence is still the same."""
     votes.cast(1, 8)
     drained_but_open(votes)
@@ -175,9 +173,7 @@ class HeldOpening(FaultProxy):
         return super()._allowance(data, direction)
 
 
-def test_a_stream_that_a_killed_voter_makes_after_the_flush_is_not_made(
-    sides: BothSides, own_redis: RedisServer
-) -> None:
+def test_a_stream_of_a_killed_voter_is_not_made(sides: BothSides, own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=20) as redis, HeldOpening(own_redis.socket) as proxy:
         votes = hotcount.Votes(hotcount.Database(sides.url, timeout=20), redis, "write_behind")
         votes.create_tables()
@@ -199,9 +195,7 @@ def test_a_stream_that_a_killed_voter_makes_after_the_flush_is_not_made(
             hotcount.Votes(hotcount.Database(sides.url, timeout=20)).create_tables()
 
 
-def test_a_dead_workers_page_is_taken_over_after_the_clock_was_set_back(
-    sides: BothSides, tmp_path: Path
-) -> None:
+def test_a_dead_workers_page_outlives_a_clock(sides: BothSides, tmp_path: Path) -> None:
     """XAUTOCLAIM alone would wait until the clock has caught up."""
     clock = WrongClock(tmp_path)
     server = RedisServer(tmp_path, environment=clock.environment(3600, "redis")).start()

@@ -97,9 +97,7 @@ def test_a_counter_of_another_type_is_not_remembered(direct: hotcount.Redis) -> 
     assert sorted(direct.execute("KEYS", "*")) == [b"count:list", b"count:word"]
 
 
-def test_a_server_that_is_out_of_memory_adds_and_remembers_nothing(
-    direct: hotcount.Redis,
-) -> None:
+def test_a_server_that_is_out_of_memory_remembers_nothing(direct: hotcount.Redis) -> None:
     counter = hotcount.Counter(direct)
     assert counter.add("k", 5, op_id="a") == 5
     direct.execute("CONFIG", "SET", "maxmemory", 1)
@@ -114,9 +112,7 @@ def test_a_server_that_is_out_of_memory_adds_and_remembers_nothing(
     assert counter.add("k", 7, op_id="b") == 12
 
 
-def test_what_is_remembered_has_an_expiry_and_stands_in_the_counters_slot(
-    direct: hotcount.Redis,
-) -> None:
+def test_what_is_remembered_has_an_expiry(direct: hotcount.Redis) -> None:
     counter = hotcount.Counter(direct, op_keep=60)
     for number in range(50):
         counter.add("k", op_id=f"{number}")
@@ -128,9 +124,7 @@ def test_what_is_remembered_has_an_expiry_and_stands_in_the_counters_slot(
 
 
 @pytest.mark.parametrize("key", ["a}b{", "{}a", "{a"])
-def test_a_key_whose_slot_no_second_name_can_have_takes_no_op_id(
-    direct: hotcount.Redis, key: str
-) -> None:
+def test_a_key_without_a_second_name_takes_no_op_id(direct: hotcount.Redis, key: str) -> None:
     counter = hotcount.Counter(direct)
     with pytest.raises(hotcount.ConfigError, match="hash tag"):
         counter.add(key, op_id="a")

@@ -65,9 +65,7 @@ def test_a_build_that_lost_a_key_is_not_published(
     assert sets.range("k", 0, -1) == [("new", 1.0)]
 
 
-def test_a_server_that_evicts_takes_the_build_and_it_is_not_published(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_a_server_that_evicts_a_build(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     build = begun(sets)
     direct.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
     direct.execute("CONFIG", "SET", "maxmemory", 1)
@@ -80,9 +78,7 @@ def test_a_server_that_evicts_takes_the_build_and_it_is_not_published(
 
 
 # Upserts that name no build went past it while the companion was gone.
-def test_a_build_whose_companion_was_made_anew_is_not_published(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_a_build_whose_companion_is_new(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     build = begun(sets)
     direct.execute("DEL", COMPANION)
     assert sets.upsert("k", "alone", 5) is Upsert.APPLIED
@@ -93,9 +89,7 @@ def test_a_build_whose_companion_was_made_anew_is_not_published(
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_set_that_is_made_or_emptied_meanwhile_still_tells_of_its_build(
-    sets: hotcount.LiveSets, last: bool
-) -> None:
+def test_a_set_made_meanwhile_tells_of_its_build(sets: hotcount.LiveSets, last: bool) -> None:
     with sets.rebuild("k", ttl=60) as build:
         if last:
             assert sets.remove("k", "old") is Upsert.APPLIED
@@ -117,9 +111,7 @@ def test_upserts_ask_for_a_dead_build_once(sets: hotcount.LiveSets, direct: hotc
     assert direct.execute("HGET", COMPANION, "") == b"0"
 
 
-def test_a_batch_reaches_the_sets_that_are_built_and_those_that_are_not(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_a_batch_reaches_sets_that_are_built_and_others(sets: hotcount.LiveSets) -> None:
     sets.create("other", 60, {"old": 1})
     rows = [(key, f"m{n}", n, n % 3 or None) for n in range(8) for key in ("k", "other", "absent")]
     with sets.rebuild("k", ttl=60), sets.rebuild("absent", ttl=60):
@@ -130,9 +122,7 @@ def test_a_batch_reaches_the_sets_that_are_built_and_those_that_are_not(
     assert dict(sets.range("other", 0, -1)) == {"old": 1.0, **written}
 
 
-def test_a_set_that_is_deleted_meanwhile_is_published_with_what_came_after(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_a_set_is_deleted_meanwhile(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     with sets.rebuild("k", ttl=60) as build:
         build.add("a", 1)
         build.renew()
@@ -141,9 +131,7 @@ def test_a_set_that_is_deleted_meanwhile_is_published_with_what_came_after(
     assert sets.range("k", 0, -1) == [("b", 2.0), ("a", 1.0)]
 
 
-def test_every_key_of_a_build_has_a_ttl_after_every_step(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_every_key_of_a_build_has_a_ttl(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     def check(keys: int) -> None:
         assert without_ttl(direct) == []
         assert direct.execute("DBSIZE") == keys
@@ -207,9 +195,7 @@ def test_a_killed_builder_leaves_the_set_and_its_lease_passes_to_another(
     assert direct.execute("EXISTS", BUILD, HASH) == 0
 
 
-def test_what_a_dead_builder_left_is_gone_with_its_lease(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_what_a_dead_builder_left_goes(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     begun(sets, lease=0.1)
     assert direct.execute("EXISTS", BUILD, HASH) == 2
     eventually(lambda: direct.execute("EXISTS", BUILD, HASH) == 0)
@@ -316,9 +302,7 @@ def test_flushed_scripts_are_loaded_again(sets: hotcount.LiveSets, direct: hotco
         flusher.join()
 
 
-def test_a_server_without_memory_refuses_and_the_build_goes_on_afterwards(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_a_server_without_memory_refuses(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     build = sets.rebuild("k", ttl=60)
     direct.execute("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(hotcount.CapacityError):
@@ -334,9 +318,7 @@ def test_a_server_without_memory_refuses_and_the_build_goes_on_afterwards(
     assert len(sets.range("k", 0, -1)) == 300
 
 
-def test_a_build_whose_publication_is_refused_leaves_no_lease(
-    sets: hotcount.LiveSets, direct: hotcount.Redis
-) -> None:
+def test_a_build_refused_leaves_no_lease(sets: hotcount.LiveSets, direct: hotcount.Redis) -> None:
     build = begun(sets, lease=600)
     direct.execute("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(hotcount.CapacityError):
@@ -351,9 +333,7 @@ def test_a_build_whose_publication_is_refused_leaves_no_lease(
 
 
 # Without a timeout each script has the store's: here 12 scripts of 50 ms, and 0.5 s.
-def test_a_large_set_takes_as_long_as_it_has_chunks(
-    own_redis: RedisServer, sets: hotcount.LiveSets
-) -> None:
+def test_a_large_set_takes_its_chunks(own_redis: RedisServer, sets: hotcount.LiveSets) -> None:
     rows = [(f"m{n}", n, 1) for n in range(12 * 300)]
     with FaultProxy(own_redis.socket) as proxy, hotcount.Redis(proxy.url, timeout=0.5) as redis:
         through = hotcount.LiveSets(redis)

@@ -273,9 +273,7 @@ def doctor_says(cluster: RedisCluster) -> list[str]:
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["both-know", "target-forgets"])
-def test_a_reshard_that_was_interrupted_stops_no_other_key_and_is_named(
-    cluster: RedisCluster, forgets: bool
-) -> None:
+def test_a_reshard_that_was_interrupted_is_named(cluster: RedisCluster, forgets: bool) -> None:
     """Half of the slot's keys have moved. `forgets`: a replica has taken the target's place, and
     does not know of the move, so that each of both sends what has moved to the other one."""
     tagged = [f"{{t}}{number}" for number in range(40)]
@@ -343,9 +341,7 @@ def test_valkey_moves_no_slot_by_a_migration_that_is_cancelled(
         assert doctor_says(cluster) == []
 
 
-def test_a_primary_without_a_majority_acknowledges_nothing_that_is_lost(
-    cluster: RedisCluster,
-) -> None:
+def test_a_primary_without_a_majority_acknowledges_nothing_lost(cluster: RedisCluster) -> None:
     others = [1, 2, 3, 4, 5]
 
     def cut_off() -> None:
@@ -360,9 +356,7 @@ def test_a_primary_without_a_majority_acknowledges_nothing_that_is_lost(
     assert ledger.acknowledged
 
 
-def test_a_primary_that_is_cut_off_from_the_others_acknowledges_until_it_refuses(
-    tmp_path: Path,
-) -> None:
+def test_a_primary_that_is_cut_off_acknowledges_until_it_refuses(tmp_path: Path) -> None:
     with RedisCluster(tmp_path, relayed=True).started() as cluster:
         ledger, stop = Ledger(), threading.Event()
         with hotcount.Redis(cluster.url, timeout=15) as store:

@@ -60,9 +60,7 @@ def test_fifty_callers_dial_a_balancer_that_closes_no_faster_than_its_backoff() 
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_no_faster_than_its_backoff(
-    new_loop: LoopFactory,
-) -> None:
+def test_the_tasks_of_a_loop_dial_a_balancer_no_faster(new_loop: LoopFactory) -> None:
     began = time.monotonic()
 
     async def work(port: int) -> set[type[hotcount.HotcountError]]:
@@ -114,9 +112,7 @@ def slow(own_redis: RedisServer) -> Iterator[FaultProxy]:
         yield proxy
 
 
-def test_a_callers_short_deadline_does_not_end_the_dial_that_others_wait_for(
-    slow: FaultProxy,
-) -> None:
+def test_a_callers_short_deadline_does_not_end_the_dial(slow: FaultProxy) -> None:
     redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)
 
     def call(index: int) -> str:
@@ -177,9 +173,7 @@ def test_calls_of_a_loop_whose_handshake_takes_longer_than_they_wait_end_at_thei
     assert slow.connections == 1
 
 
-def test_a_command_alone_takes_the_connection_that_an_earlier_one_stopped_waiting_for(
-    slow: FaultProxy,
-) -> None:
+def test_a_command_alone_takes_the_connection_of_an_earlier_one(slow: FaultProxy) -> None:
     redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)
     for _ in range(5):
         with pytest.raises(hotcount.DeadlineError):
@@ -190,9 +184,7 @@ def test_a_command_alone_takes_the_connection_that_an_earlier_one_stopped_waitin
     assert slow.connections == 1
 
 
-def test_a_dial_that_nobody_answers_ends_at_connect_timeout_and_is_tried_again(
-    own_redis: RedisServer,
-) -> None:
+def test_a_dial_that_nobody_answers_is_tried_again(own_redis: RedisServer) -> None:
     with FaultProxy(own_redis.socket) as proxy:
         proxy.black_hole()
         redis = hotcount.Redis(proxy.url, timeout=0.8, connect_timeout=0.2)
@@ -361,9 +353,7 @@ def test_every_address_of_a_seed_is_asked_for_the_map(tmp_path: Path, resolver: 
         fired("other address")
 
 
-def test_a_seed_whose_name_hangs_keeps_no_other_from_being_asked(
-    tmp_path: Path, resolver: Path
-) -> None:
+def test_a_seed_whose_name_hangs_stops_no_other(tmp_path: Path, resolver: Path) -> None:
     with RedisCluster(tmp_path, replicas=False).started() as cluster:
         program = (
             "import hotcount, sys\n"

@@ -32,8 +32,7 @@ CALLS: list[Any] = [
         lambda redis: hotcount.LiveSets(redis).upsert("k", "b", 2, version=1), id="versioned"
     ),
     pytest.param(
-        lambda redis: hotcount.LiveSets(redis, method="ttl_gate").upsert("k", "b", 2),
-        id="ttl_gate",
+        lambda redis: hotcount.LiveSets(redis, method="ttl_gate").upsert("k", "b", 2), id="ttl_gate"
     ),
     pytest.param(lambda redis: hotcount.LiveSets(redis).remove("k", "a"), id="remove"),
     pytest.param(lambda redis: hotcount.LiveSets(redis).create("k", 60, {"z": 1}), id="create"),

@@ -23,11 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.long]
 MANY = 8_000  # Of fewer MariaDB reads the whole table, and waits for the held vote at once.
 HELD = 1_300  # The vote that the call waits for, in its third page.
 
-CALLS = {
-    "remove_item": "item_id = 1",
-    "erase_user": "user_id = 1",
-    "prune": "val = 0",
-}
+CALLS = {"remove_item": "item_id = 1", "erase_user": "user_id = 1", "prune": "val = 0"}
 
 
 def server_named(name: str) -> PostgresServer | MariaDbServer:

@@ -27,9 +27,7 @@ TEN = "10/300 days"
 LONG = 3600.0
 
 
-def test_a_reserve_whose_reply_was_lost_holds_once_and_a_commit_is_unknown(
-    own_redis: RedisServer,
-) -> None:
+def test_a_reserve_whose_reply_was_lost_holds_once(own_redis: RedisServer) -> None:
     with (
         FaultProxy(own_redis.socket) as proxy,
         own_redis.redis() as direct,
@@ -89,9 +87,7 @@ def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> N
         eventually(lambda: looks.peek("k").remaining == 10)
 
 
-def test_who_gets_no_answer_waits_for_one_timeout_and_leaves_nothing_held(
-    own_redis: RedisServer,
-) -> None:
+def test_who_gets_no_answer_leaves_nothing_held(own_redis: RedisServer) -> None:
     timeout = 1.0
     with (
         FaultProxy(own_redis.socket) as proxy,
@@ -119,9 +115,7 @@ def test_who_gets_no_answer_waits_for_one_timeout_and_leaves_nothing_held(
         eventually(lambda: direct.execute("EXISTS", "concurrency:default:k") == 0)
 
 
-def test_in_a_loop_nothing_is_said_of_the_calls_that_nobody_waits_for(
-    own_redis: RedisServer,
-) -> None:
+def test_in_a_loop_nothing_is_said_of_lost_calls(own_redis: RedisServer) -> None:
     said: list[Any] = []
     with FaultProxy(own_redis.socket) as proxy:
 
@@ -153,9 +147,7 @@ def test_in_a_loop_nothing_is_said_of_the_calls_that_nobody_waits_for(
 
 
 @pytest.mark.parametrize("policy", ["raise", "closed"])
-def test_callers_at_once_who_get_no_answer_leave_nothing_held(
-    own_redis: RedisServer, policy: hotcount.limiter.OnError
-) -> None:
+def test_no_caller_leaves_a_hold(own_redis: RedisServer, policy: hotcount.limiter.OnError) -> None:
     with (
         FaultProxy(own_redis.socket) as proxy,
         own_redis.redis(timeout=20) as direct,
@@ -234,9 +226,7 @@ def test_a_key_of_another_type_is_named_and_kept(own_redis: RedisServer) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["gcra", "token_bucket", "fixed_window", "sliding_window"])
-def test_processes_that_reserve_and_hit_one_key_are_counted_as_they_were_told(
-    own_redis: RedisServer, algorithm: Any
-) -> None:
+def test_processes_that_reserve_and_hit_agree(own_redis: RedisServer, algorithm: Any) -> None:
     command = [sys.executable, "-m", "tests.support.reserving_program", own_redis.url, algorithm]
     with own_redis.redis(timeout=20) as direct:
         programs = [

@@ -101,9 +101,7 @@ def test_a_number_is_known_for_the_max_age_of_the_queue_that_took_the_add(
     assert hotcount.Counter(clocked.server.redis(), **options).get("k") == 1
 
 
-def test_an_opener_with_a_shorter_max_age_lets_no_add_expire(
-    clocked: Clocked, tmp_path: Path
-) -> None:
+def test_a_shorter_max_age_lets_no_add_expire(clocked: Clocked, tmp_path: Path) -> None:
     path = tmp_path / "adds"
     leave_unsent(clocked, path)
     assert replay(clocked, path, 0.001).expired == 0
@@ -138,9 +136,7 @@ def test_an_add_that_redis_may_have_forgotten_is_not_counted_again(
 
 
 @pytest.mark.parametrize("step", [2 * HOUR, -2 * HOUR], ids=["ahead", "back"])
-def test_adds_that_were_never_sent_count_whatever_the_clock_of_redis_does(
-    clocked: Clocked, step: int
-) -> None:
+def test_adds_that_were_never_sent_count(clocked: Clocked, step: int) -> None:
     counter: Any = hotcount.Counter(clocked.server.redis(timeout=2), retry=RetryQueue())
     assert counter.add("k") == 1
     clocked.server.kill()
@@ -165,9 +161,7 @@ def test_adds_go_on_when_the_clock_of_redis_steps(clocked: Clocked, step: int) -
     assert counter.retry_stats().queued == 0
 
 
-def test_a_memory_is_never_shortened_by_a_clock_that_was_set_back(
-    clocked: Clocked, tmp_path: Path
-) -> None:
+def test_a_memory_is_never_shortened_by_a_clock(clocked: Clocked, tmp_path: Path) -> None:
     path = tmp_path / "adds"
     with FaultProxy(clocked.server.socket) as proxy:
         retry = RetryQueue(path=path, max_age=HOUR)

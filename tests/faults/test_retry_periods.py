@@ -80,9 +80,7 @@ def test_an_add_is_counted_in_the_period_that_it_was_made_in(own_redis: RedisSer
     assert [count for _, count in later if count] == []
 
 
-def test_an_add_whose_period_is_not_kept_any_more_is_counted_nowhere(
-    own_redis: RedisServer,
-) -> None:
+def test_an_add_whose_period_is_over_is_counted_nowhere(own_redis: RedisServer) -> None:
     counter = hotcount.PeriodCounter(
         own_redis.redis(timeout=0.2), "second", keep=1, retry=RetryQueue()
     )
@@ -117,9 +115,7 @@ def test_a_cut_at_any_byte_counts_every_add_once(own_redis: RedisServer, directi
         assert counter.retry_stats().replayed == counter.retry_stats().queued > 0
 
 
-def test_a_user_who_may_not_set_an_expiry_counts_nothing_that_needs_one(
-    own_redis: RedisServer,
-) -> None:
+def test_a_user_without_expiries_counts_nothing(own_redis: RedisServer) -> None:
     admin = own_redis.redis()
     admin.execute("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-pexpireat")
     counter = hotcount.PeriodCounter(
@@ -317,7 +313,5 @@ def test_a_killed_program_and_a_killed_server_count_each_add_in_its_second(tmp_p
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(10))
-def test_many_kills_of_program_and_server_count_each_add_in_its_second(
-    tmp_path: Path, seed: int
-) -> None:
+def test_many_kills_count_each_add_in_its_second(tmp_path: Path, seed: int) -> None:
     kills(tmp_path, runs=10, rate=2000, seed=seed)

@@ -59,9 +59,7 @@ def test_a_cut_at_any_byte_counts_every_add_once(
     assert counter.retry_stats().replayed == counter.retry_stats().queued > 0
 
 
-def test_an_add_beyond_max_queue_is_refused_and_not_sent(
-    own_redis: RedisServer, proxy: FaultProxy
-) -> None:
+def test_an_add_beyond_max_queue_is_refused(own_redis: RedisServer, proxy: FaultProxy) -> None:
     store = hotcount.Redis(proxy.url, timeout=20, silence_limit=20, max_queue=2)
     counter = hotcount.Counter(store, retry=RetryQueue(), prefix="c")
     counter.add("warm")
@@ -78,9 +76,7 @@ def test_an_add_beyond_max_queue_is_refused_and_not_sent(
 
 @TTLS
 @pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answer"])
-def test_a_batch_that_is_cut_is_counted_once(
-    proxy: FaultProxy, ttl: float | None, direction: int
-) -> None:
+def test_a_batch_is_counted_once(proxy: FaultProxy, ttl: float | None, direction: int) -> None:
     counter = hotcount.Counter(
         hotcount.Redis(proxy.url, timeout=20), ttl=ttl, retry=RetryQueue(), prefix="c"
     )
@@ -147,9 +143,7 @@ def test_an_add_is_never_counted_in_a_later_life_of_its_key(own_redis: RedisServ
     assert counter.add("ends") == 1
 
 
-def test_an_add_to_an_absent_key_begins_its_life_when_it_was_accepted(
-    own_redis: RedisServer,
-) -> None:
+def test_an_add_to_an_absent_key_begins_its_life(own_redis: RedisServer) -> None:
     counter = hotcount.Counter(own_redis.redis(timeout=0.3), ttl=100, retry=RetryQueue())
     counter.get("k")
     own_redis.send_signal(signal.SIGSTOP)
@@ -164,9 +158,7 @@ def test_an_add_to_an_absent_key_begins_its_life_when_it_was_accepted(
     assert 0 < left <= 100 - (time.monotonic() - accepted) + 0.1
 
 
-def test_an_add_that_came_before_the_standing_life_begins_that_life_earlier(
-    own_redis: RedisServer, proxy: FaultProxy
-) -> None:
+def test_an_early_add_begins_the_life_earlier(own_redis: RedisServer, proxy: FaultProxy) -> None:
     away = hotcount.Counter(
         hotcount.Redis(proxy.url, timeout=0.3), ttl=100, retry=RetryQueue(), prefix="c"
     )
@@ -185,9 +177,7 @@ def test_an_add_that_came_before_the_standing_life_begins_that_life_earlier(
     assert left <= 100 - (time.monotonic() - accepted) + 0.1
 
 
-def test_an_add_of_a_life_that_ended_is_not_counted_in_the_one_after_it(
-    own_redis: RedisServer, proxy: FaultProxy
-) -> None:
+def test_an_add_of_an_ended_life_is_expired(own_redis: RedisServer, proxy: FaultProxy) -> None:
     away = hotcount.Counter(
         hotcount.Redis(proxy.url, timeout=0.2), ttl=1, retry=RetryQueue(), prefix="c"
     )
@@ -221,9 +211,7 @@ def test_a_server_that_kept_its_data_counts_what_waits_once(tmp_path: Path) -> N
         server.stop()
 
 
-def test_a_user_who_may_not_write_what_is_remembered_is_refused_and_others_go_on(
-    own_redis: RedisServer,
-) -> None:
+def test_a_user_who_may_not_remember_is_refused_alone(own_redis: RedisServer) -> None:
     admin = own_redis.redis()
     admin.execute("ACL", "SETUSER", "half", "on", ">pw", "+@all", "~count:*", "~{count:ok}*")
     counter = hotcount.Counter(
@@ -245,9 +233,7 @@ def test_a_user_who_may_not_write_what_is_remembered_is_refused_and_others_go_on
     assert (counter.get("ok"), counter.get("no")) == (4, 3)
 
 
-def test_a_forked_child_adds_but_does_not_own_the_file(
-    own_redis: RedisServer, tmp_path: Path
-) -> None:
+def test_a_forked_child_does_not_own_the_file(own_redis: RedisServer, tmp_path: Path) -> None:
     counter = hotcount.Counter(
         own_redis.redis(timeout=0.5), retry=RetryQueue(path=tmp_path / "adds")
     )
@@ -310,9 +296,7 @@ def left_behind(server: RedisServer, path: Path, program: str) -> None:
     server.send_signal(signal.SIGCONT)
 
 
-def test_adds_of_a_key_that_were_queued_in_another_order_are_all_counted(
-    own_redis: RedisServer, tmp_path: Path
-) -> None:
+def test_adds_in_another_order_are_all_counted(own_redis: RedisServer, tmp_path: Path) -> None:
     # The second is answered before the first: it stands before it in the file.
     left_behind(
         own_redis,
@@ -371,9 +355,7 @@ def test_an_add_of_a_killed_program_stays_in_its_window_whatever_its_clock_says(
         assert counter.get("k") in (0, 1)
 
 
-def test_a_journal_keeps_the_ttl_and_the_max_age_that_its_adds_came_with(
-    own_redis: RedisServer, tmp_path: Path
-) -> None:
+def test_a_journal_keeps_the_ttl_and_the_max_age(own_redis: RedisServer, tmp_path: Path) -> None:
     path = tmp_path / "adds"
     left_behind(own_redis, path, TTL_PROGRAM.format(ttl=600))
     # A counter that never expires: the key does.
@@ -473,8 +455,6 @@ def test_a_killed_program_and_a_killed_server_lose_and_double_nothing(tmp_path: 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(30))
-def test_an_outage_of_a_minute_with_random_kills_loses_and_doubles_nothing(
-    tmp_path: Path, seed: int
-) -> None:
+def test_an_outage_of_a_minute_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
     outage = float(os.environ.get("HOTCOUNT_OUTAGE_SECONDS", "60"))
     storm(tmp_path, seconds=5, outage=outage, rate=2000, kills=2, seed=seed)

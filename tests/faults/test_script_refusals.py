@@ -137,9 +137,7 @@ def test_every_script_has_its_situations_and_writes_in_one_of_them(bench: Bench)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_a_user_who_may_not_run_one_of_its_commands_changes_nothing(
-    bench: Bench, name: str
-) -> None:
+def test_a_user_who_may_not_run_a_command_changes_nothing(bench: Bench, name: str) -> None:
     situation = BY_NAME[name]
     bench.prepare(situation)
     bench.run(situation)
@@ -298,9 +296,7 @@ READS = ["GET", "HGET", "HLEN", "PTTL", "TYPE", "ZCARD", "EXISTS", "LLEN"]
 
 @pytest.mark.parametrize("denied", WRITES + READS)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_caller_is_told_of_each_element_that_it_was_refused_and_nothing_changed(
-    bench: Bench, name: str, denied: str
-) -> None:
+def test_a_caller_is_told_of_each_refused_element(bench: Bench, name: str, denied: str) -> None:
     bench.admin.execute("FLUSHALL")
     hotcount.Counter(bench.admin, ttl=60).add("k", 3)
     sets = hotcount.LiveSets(bench.admin)

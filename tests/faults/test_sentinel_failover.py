@@ -210,9 +210,7 @@ def test_a_forked_child_finds_the_new_primary_by_itself(trio: SentinelTrio) -> N
 
 
 @pytest.mark.parametrize("strategy", ["cached", "write_behind"])
-def test_votes_are_exact_after_a_failover(
-    trio: SentinelTrio, tmp_path: Path, strategy: Any
-) -> None:
+def test_votes_are_exact_afterwards(trio: SentinelTrio, tmp_path: Path, strategy: Any) -> None:
     with (
         hotcount.Database(f"sqlite:///{tmp_path}/votes.db", timeout=PATIENT) as database,
         hotcount.Redis(trio.url, timeout=PATIENT) as cache,
@@ -252,9 +250,7 @@ def no_majority(trio: SentinelTrio) -> Iterator[None]:
 NOTICED = 4
 
 
-def test_calls_keep_their_timeouts_while_no_majority_of_the_sentinels_answers(
-    trio: SentinelTrio,
-) -> None:
+def test_calls_keep_their_timeouts_without_a_majority(trio: SentinelTrio) -> None:
     longest = 0.0
     with hotcount.Redis(trio.url, timeout=0.3) as redis:
         counter = hotcount.Counter(redis)
@@ -270,9 +266,7 @@ def test_calls_keep_their_timeouts_while_no_majority_of_the_sentinels_answers(
     assert longest < 0.7
 
 
-async def test_a_loop_goes_on_while_no_majority_of_the_sentinels_answers(
-    trio: SentinelTrio,
-) -> None:
+async def test_a_loop_goes_on_without_a_majority(trio: SentinelTrio) -> None:
     longest = 0.0
     async with hotcount.aio.Redis(trio.url, timeout=5) as redis:
         counter = hotcount.aio.Counter(redis)

@@ -59,9 +59,7 @@ def test_a_hasty_thread_costs_the_patient_ones_nothing(own_redis: RedisServer) -
 
 
 @pytest.mark.parametrize("factory", LOOPS)
-def test_a_hasty_task_costs_the_patient_ones_nothing(
-    own_redis: RedisServer, factory: LoopFactory
-) -> None:
+def test_a_hasty_task_costs_others_nothing(own_redis: RedisServer, factory: LoopFactory) -> None:
     redis = own_redis.redis()
 
     async def main() -> None:
@@ -113,9 +111,7 @@ def test_a_late_reply_that_nobody_read_does_not_count_as_silence(own_redis: Redi
 
 
 @pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["to", "from"])
-def test_a_black_hole_is_given_up_at_the_limit_whatever_the_callers_deadlines(
-    own_redis: RedisServer, direction: int
-) -> None:
+def test_a_black_hole_is_given_up_at_the_limit(own_redis: RedisServer, direction: int) -> None:
     with FaultProxy(own_redis.socket) as proxy:
         redis = hotcount.Redis(proxy.url, timeout=10, silence_limit=0.5)
         counter = hotcount.Counter(redis)

@@ -116,9 +116,7 @@ class Caller(threading.Thread):
         return self.outcome
 
 
-def test_leader_without_time_for_its_commit_leaves_the_others_their_answers(
-    side: PostgresSide | MariaDbSide,
-) -> None:
+def test_leader_without_time_for_its_commit_is_alone(side: PostgresSide | MariaDbSide) -> None:
     with ExitStack() as stack:
         database = stack.enter_context(hotcount.Database(side.url, timeout=20, max_writers=1))
         votes = hotcount.Votes(database, strategy="batched")

@@ -64,9 +64,7 @@ for first in range(8):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_acknowledged_vote_is_lost_when_the_process_is_killed_in_mid_commit(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_no_acknowledged_vote_is_lost_by_a_kill(tmp_path: Path, strategy: str) -> None:
     file = tmp_path / "a.db"
     with make_votes(file, strategy):
         pass
@@ -95,9 +93,7 @@ def test_no_acknowledged_vote_is_lost_when_the_process_is_killed_in_mid_commit(
     assert rows(file, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_no_acknowledged_add_is_lost_or_doubled_when_the_process_is_killed_and_retried(
-    tmp_path: Path,
-) -> None:
+def test_no_acknowledged_add_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
     with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
         counter.create_table()

@@ -173,9 +173,7 @@ def votes_by(primary: Primary, strategy: Any, test: str) -> Iterator[hotcount.Vo
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_votes_that_no_standby_confirms_in_time_are_unknown(
-    strategy: str, primary: Primary
-) -> None:
+def test_votes_that_no_standby_confirms_are_unknown(strategy: str, primary: Primary) -> None:
     with votes_by(primary, strategy, "never") as votes:
 
         def voted(user: int) -> Exception | None:
@@ -272,9 +270,7 @@ def test_votes_of_a_role_that_hears_no_warning_are_unknown_until_a_standby_confi
         assert votes.count(1).value == len(VOTERS)
 
 
-def test_a_cancelled_wait_of_a_role_that_hears_no_warning_is_repeated(
-    postgres_primary: PostgresPrimary, deaf_role: str
-) -> None:
+def test_a_cancelled_wait_is_repeated(postgres_primary: PostgresPrimary, deaf_role: str) -> None:
     primary = postgres_primary
     with (
         hotcount.Database(primary.server.url(user=deaf_role), timeout=20) as database,

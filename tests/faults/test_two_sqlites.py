@@ -80,9 +80,7 @@ def run(program: str, *arguments: object) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     "face", [*STRATEGIES, *(f"{each} many" for each in STRATEGIES), "counter", "limiter"]
 )
-def test_what_was_acknowledged_around_another_library_survives_a_kill(
-    tmp_path: Path, library: str, face: str
-) -> None:
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, library: str, face: str) -> None:
     file = tmp_path / "a.db"
     with run(ONE_PROCESS, library, face, file) as process:
         assert process.communicate()[0] == "100\n"
@@ -173,9 +171,7 @@ def replaced(path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 @pytest.mark.parametrize("how", [removed, replaced])
-def test_a_vote_into_a_file_that_is_gone_is_not_acknowledged(
-    tmp_path: Path, suffix: str, how: Callable[[Path], None]
-) -> None:
+def test_a_vote_into_a_gone_file(tmp_path: Path, suffix: str, how: Callable[[Path], None]) -> None:
     file = tmp_path / "a.db"
     gone = tmp_path / f"a.db{suffix}"
     votes = make_votes(file)
@@ -218,9 +214,7 @@ print(int(votes.count(1)))
 )
 
 
-def test_another_library_is_named_when_a_file_is_opened_and_refused_in_a_transaction(
-    tmp_path: Path,
-) -> None:
+def test_another_library_is_named_and_refused_in_a_transaction(tmp_path: Path) -> None:
     with run(WARNED, tmp_path / "a.db") as process:
         warned, refused, counted = process.communicate()[0].splitlines()
     assert warned.startswith("WARNING sqlite")
@@ -231,9 +225,7 @@ def test_another_library_is_named_when_a_file_is_opened_and_refused_in_a_transac
     assert counted == "1"
 
 
-def test_without_another_library_nothing_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_alone_nothing_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="hotcount"), make_votes(tmp_path / "a.db"):
         pass
     assert [each for each in caplog.records if each.name == "hotcount"] == []

@@ -227,8 +227,7 @@ def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(target: Target, ru
 # .venv/bin/python -m pytest -m "" tests/faults/test_votes_on_servers.py -k kills_of_everybody
 @KINDS
 @pytest.mark.parametrize(
-    "kills",
-    [10, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])],
+    "kills", [10, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
 )
 def test_kills_of_everybody_beside_random_locks_lose_no_vote_and_no_count(
     target: Target, kills: int, capsys: pytest.CaptureFixture[str]
@@ -279,9 +278,7 @@ def proxy(target: Target) -> Iterator[FaultProxy]:
 
 @KINDS
 @pytest.mark.parametrize("strategy", ["naive", "batched"])
-def test_a_commit_whose_answer_is_lost_is_unknown_and_a_retry_settles_it(
-    target: Target, proxy: FaultProxy, strategy: str
-) -> None:
+def test_a_commit_whose_answer_is_lost(target: Target, proxy: FaultProxy, strategy: str) -> None:
     if strategy != "batched":
         with open_votes(target.url, strategy) as votes:
             votes.create_tables()

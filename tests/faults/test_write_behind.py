@@ -56,9 +56,7 @@ def make(tmp_path: Path, redis: RedisServer) -> Storm:
     return storm
 
 
-def test_kills_of_voters_and_workers_lose_nothing(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_kills_of_voters_lose_none(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     storm = make(tmp_path, start_redis())
     for kind in ("worker", "voter", "worker"):
         storm.kill(kind)
@@ -118,9 +116,7 @@ print(os.waitstatus_to_exitcode(status), worker.run_once().scanned)
 """
 
 
-def test_a_forked_worker_leaves_its_parent_the_page_that_it_has(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_a_forked_worker(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKED, f"sqlite:///{tmp_path}/votes.db", start_redis().url],
         capture_output=True,
@@ -184,9 +180,7 @@ def test_a_flush_whose_redis_stops_answering_reports_what_it_saw_last(
         assert reports == [hotcount.FlushReport(acked=0, pending=1, at_risk=1)]
 
 
-def test_a_flush_that_meets_a_locked_database_reports_what_waits(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_a_flush_of_a_locked_file(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     with hotcount.Votes(
         f"sqlite:///{tmp_path}/votes.db", start_redis().url, "write_behind"
     ) as votes:
@@ -201,9 +195,7 @@ def test_a_flush_that_meets_a_locked_database_reports_what_waits(
         assert votes.flush() == hotcount.FlushReport(acked=1, pending=0, at_risk=0)
 
 
-def test_first_calls_of_a_loop_travel_together(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_first_calls_go_together(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     url = f"sqlite:///{tmp_path}/votes.db"
     server = start_redis(*ALWAYS)
     with hotcount.Votes(url, server.url, "write_behind", missing_items="create") as votes:

@@ -132,9 +132,7 @@ def test_kill_9_of_writers_beside_two_workers_loses_no_acknowledged_add(
     assert acknowledged <= settled(views) <= acknowledged + programs * THREADS
 
 
-def test_kill_9_of_workers_loses_nothing_and_counts_nothing_twice(
-    url: str, own_redis: RedisServer
-) -> None:
+def test_kill_9_of_workers_loses_and_doubles_nothing(url: str, own_redis: RedisServer) -> None:
     views = counter(url, own_redis)
     command = [sys.executable, "-m", "hotcount", "sync", "--views", "--db", url]
     command += ["--cache", own_redis.url, "--interval", "0.001"]
@@ -163,9 +161,7 @@ def test_a_sync_command_saves_all_and_ends(url: str, own_redis: RedisServer) -> 
     assert (views.get("k0").value, views.get("k0").pending) == (7, 0)
 
 
-def test_what_flushall_takes_is_sent_again_by_processes_that_live(
-    database: hotcount.Database, own_redis: RedisServer
-) -> None:
+def test_what_flushall_takes_is_resent(database: hotcount.Database, own_redis: RedisServer) -> None:
     views = [counter(database, own_redis) for _ in range(2)]
     admin = own_redis.redis()
     for n in range(1, 4):
@@ -187,9 +183,7 @@ def test_what_flushall_takes_is_sent_again_by_processes_that_live(
     assert views[0].stats()["losses"] >= 1
 
 
-def test_a_redis_killed_without_persistence_loses_nothing_of_processes_that_live(
-    own_redis: RedisServer,
-) -> None:
+def test_a_redis_killed_without_persistence_loses_nothing(own_redis: RedisServer) -> None:
     views = counter(MEMORY, own_redis, timeout=0.5)
     for key in KEYS:
         views.add(key, 3)
@@ -204,9 +198,7 @@ def test_a_redis_killed_without_persistence_loses_nothing_of_processes_that_live
     assert settled(views) == 60
 
 
-def test_an_add_that_never_left_is_not_counted(
-    own_redis: RedisServer,
-) -> None:
+def test_an_add_that_never_left_is_not_counted(own_redis: RedisServer) -> None:
     views = counter(MEMORY, own_redis, timeout=0.5)
     views.add("k0")
     own_redis.stop()
@@ -242,9 +234,7 @@ def test_a_cut_at_any_byte_counts_every_add_once_or_says_that_it_did_not(
     assert settled(views) == counted
 
 
-def test_an_add_to_a_paused_redis_is_counted_once_when_it_goes_on(
-    own_redis: RedisServer,
-) -> None:
+def test_an_add_to_a_paused_redis_is_counted_once(own_redis: RedisServer) -> None:
     views = counter(MEMORY, own_redis, timeout=0.3)
     views.add("k0")
     own_redis.send_signal(signal.SIGSTOP)
@@ -257,9 +247,7 @@ def test_an_add_to_a_paused_redis_is_counted_once_when_it_goes_on(
     assert settled(views) == 101 + 10 * unknown
 
 
-def test_a_redis_without_memory_refuses_the_add_and_counts_nothing(
-    own_redis: RedisServer,
-) -> None:
+def test_a_redis_without_memory_refuses_the_add(own_redis: RedisServer) -> None:
     views = counter(MEMORY, own_redis)
     views.add("k0")
     admin = own_redis.redis()
@@ -304,9 +292,7 @@ def test_a_shard_with_a_broken_index_stops_no_other(own_redis: RedisServer) -> N
     assert worker.run_once().saved == len(inside)
 
 
-def test_cells_that_sql_has_make_room_faster_than_new_keys_come(
-    own_redis: RedisServer, database_path: Path
-) -> None:
+def test_cells_make_room_faster_than_keys_come(own_redis: RedisServer, database_path: Path) -> None:
     views = counter(f"sqlite:///{database_path}", own_redis, max_cells=30_000)
     for i in range(30_000):
         views.add(f"page:{i}", ack="local")
@@ -344,9 +330,7 @@ def test_a_database_that_stands_still_keeps_no_local_add_from_redis(
         admin.rollback()
 
 
-def test_what_a_promoted_replica_lacks_is_sent_again_by_processes_that_live(
-    tmp_path: Path,
-) -> None:
+def test_what_a_promoted_replica_lacks_is_sent_again(tmp_path: Path) -> None:
     pair = RedisPair(tmp_path)
     try:
         views = counter(MEMORY, pair.proxy.url)
@@ -397,9 +381,7 @@ def test_a_program_that_ends_sends_its_local_adds_or_says_that_they_are_lost(
         assert settled(counter(f"sqlite:///{database_path}", own_redis)) == 7
 
 
-def test_a_second_round_of_a_worker_waits_for_the_first_until_its_deadline(
-    own_redis: RedisServer, database_path: Path
-) -> None:
+def test_a_second_round_waits_for_the_first(own_redis: RedisServer, database_path: Path) -> None:
     views = counter(hotcount.Database(f"sqlite:///{database_path}", timeout=60), own_redis)
     views.add("k0")
     worker = views.sync_worker()

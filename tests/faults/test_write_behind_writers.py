@@ -103,9 +103,7 @@ def accepted(votes: hotcount.Votes) -> list[str]:
 
 @pytest.mark.parametrize("since", ["before the switch", "the switch"])
 @pytest.mark.parametrize("strategy", OTHERS)
-def test_a_writer_of_another_strategy_is_refused_and_what_was_acknowledged_stands(
-    make: Make, strategy: str, since: str
-) -> None:
+def test_a_writer_of_another_strategy_is_refused(make: Make, strategy: str, since: str) -> None:
     other = begin(make, strategy)
     for write in WRITES.values():  # Whatever it remembers of the tables, it knows by now.
         write(other)
@@ -210,9 +208,7 @@ def test_the_integration_casts_no_vote_and_the_transaction_goes_on(
         assert vote_count(connection, votes, 1) == 3
 
 
-def test_a_transaction_from_before_the_switch_casts_nothing_after_it(
-    sides: BothSides, make: Make
-) -> None:
+def test_a_transaction_from_before_casts_nothing(sides: BothSides, make: Make) -> None:
     batched = begin(make, "batched")
     batched.cast(1, 7)
     engine = sides.engine
@@ -261,9 +257,7 @@ CALLS: dict[str, tuple[Callable[[hotcount.Votes], object], object, list[tuple[in
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_remembers_another_name_heeds_the_votes_that_wait(
-    make: Make, name: str
-) -> None:
+def test_a_call_with_another_name_heeds_the_votes_that_wait(make: Make, name: str) -> None:
     remembers, _, knows = switch_away_and_back(make)
     call, answer, left = CALLS[name]
     assert call(remembers) == answer
@@ -274,9 +268,7 @@ def test_a_call_that_remembers_another_name_heeds_the_votes_that_wait(
     assert (batched.voters(1), batched.reconcile(dry_run=True)) == (left, [])
 
 
-def test_a_worker_that_lives_through_it_raises_the_floor_of_the_new_streams(
-    make: Make, cache: hotcount.Redis
-) -> None:
+def test_a_worker_that_lives_through_it_raises_floors(make: Make, cache: hotcount.Redis) -> None:
     votes = begin(make, max_age=0.001)
     votes.cast(1, 7, 1)
     worker = votes.sync_worker()

@@ -48,10 +48,7 @@ STUCK = "nobody can go on"
 
 
 def explore(
-    model: Model[State],
-    start: State,
-    limit: int = 5_000_000,
-    until: frozenset[str] = frozenset(),
+    model: Model[State], start: State, limit: int = 5_000_000, until: frozenset[str] = frozenset()
 ) -> Findings:
     """Every order of the steps, each state once; more states than the limit fail. It ends once all
     faults of `until` are found."""

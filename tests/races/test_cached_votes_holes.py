@@ -132,9 +132,7 @@ def test_without_a_race_the_original_scripts_count_right(original: OriginalScrip
     assert (original.drain(), original.votes()) == (3, 3)
 
 
-def test_a_stale_fill_undoes_what_was_saved_and_deleted_meanwhile(
-    original: OriginalScripts,
-) -> None:
+def test_a_stale_fill_undoes_what_was_saved(original: OriginalScripts) -> None:
     original.insert_vote()
     assert not original.exists()
     stale = original.read_database() + 1
@@ -157,18 +155,14 @@ def test_a_stalled_worker_saves_an_older_count_over_a_newer_one(original: Origin
     assert (original.drain(), original.votes()) == (1, 2)
 
 
-def test_a_crash_between_commit_and_increment_undercounts_for_ever(
-    original: OriginalScripts,
-) -> None:
+def test_a_crash_before_the_increment_undercounts_for_ever(original: OriginalScripts) -> None:
     original.vote()
     original.insert_vote()  # Its process dies here.
     original.vote()
     assert (original.drain(), original.votes()) == (2, 3)
 
 
-def test_the_scripts_disagree_on_names_so_no_count_is_ever_seen_as_saved(
-    original: OriginalScripts,
-) -> None:
+def test_the_scripts_disagree_on_names(original: OriginalScripts) -> None:
     original.vote()
     original.redis.execute("SET", "item_13_expired", 1)
     original.save(1)
@@ -207,9 +201,7 @@ def test_mark_succeeds_where_both_values_are_nil(original: OriginalScripts) -> N
     assert original.redis.execute("GET", "item_13_saved") == b"1"
 
 
-def test_the_pattern_matches_flags_and_cursor_and_the_cursor_is_shared(
-    original: OriginalScripts,
-) -> None:
+def test_the_pattern_matches_flags_and_cursor(original: OriginalScripts) -> None:
     original.vote()
     original.mark(1)
     original.redis.execute("SET", "item_synchronization_cursor", 0)
@@ -225,9 +217,7 @@ def test_the_pattern_matches_flags_and_cursor_and_the_cursor_is_shared(
     assert set(first[::4]) != set(second[::4])
 
 
-def test_compare_by_value_deletes_a_count_that_came_back_to_its_value(
-    original: OriginalScripts,
-) -> None:
+def test_compare_by_value_deletes_a_count_that_came_back(original: OriginalScripts) -> None:
     original.vote()
     stalled = original.read()
     original.save(stalled)

@@ -62,9 +62,7 @@ def test_upserts_of_many_threads_travel_together_and_each_gets_its_own_status(
     assert direct.execute("LRANGE", "list", 0, -1) == [b"x"]
 
 
-def test_upserts_of_one_turn_travel_together_and_keep_their_order(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_upserts_of_a_turn_keep_their_order(own_redis: RedisServer, direct: hotcount.Redis) -> None:
     async def main() -> None:
         async with aio.LiveSets(own_redis.url, gate=0) as sets:
             await sets.create("k", 600, {"first": 0})
@@ -79,9 +77,7 @@ def test_upserts_of_one_turn_travel_together_and_keep_their_order(
     asyncio.run(main())
 
 
-def test_an_upsert_with_a_denied_key_fails_alone(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_an_upsert_with_a_denied_key_fails(own_redis: RedisServer, direct: hotcount.Redis) -> None:
     direct.execute("ACL", "SETUSER", "u", "on", ">p", "+@all", "~*k*", "resetchannels")
     direct_sets = hotcount.LiveSets(direct)
     for key in ("no", "k0", "k1", "k2", "k3"):

@@ -94,9 +94,7 @@ def make_dying(direct: hotcount.Redis) -> None:
     direct.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-pexpire")
 
 
-def test_set_nx_misses_and_incr_makes_an_immortal_key(
-    gate: Gate, direct: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_set_nx_makes_immortal_keys(gate: Gate, direct: hotcount.Redis, plain: redis.Redis) -> None:
     script(direct).add("k", 5)
     assert add_in_two_halves(gate, NONE, "INCR", lambda: expire(direct)) == 1
     assert ttl_ms(direct) == IMMORTAL
@@ -106,9 +104,7 @@ def test_set_nx_misses_and_incr_makes_an_immortal_key(
 
 
 @each(FIRST, TTL_ONLY, BOTH)
-def test_each_compensation_heals_that_where_the_caller_lives_on(
-    gate: Gate, direct: hotcount.Redis, way: Way
-) -> None:
+def test_a_compensation_heals_a_live_caller(gate: Gate, direct: hotcount.Redis, way: Way) -> None:
     script(direct).add("k", 5)
     assert add_in_two_halves(gate, way, "INCR", lambda: expire(direct)) == 1
     assert 0 < ttl_ms(direct) <= TTL * 1000
@@ -134,9 +130,7 @@ def test_the_first_compensation_does_not_see_a_key_that_another_caller_made(
 
 
 @each(FIRST, TTL_ONLY, BOTH)
-def test_no_compensation_is_made_by_a_caller_that_dies_before_it(
-    gate: Gate, direct: hotcount.Redis, way: Way
-) -> None:
+def test_no_compensation_of_a_dead_caller(gate: Gate, direct: hotcount.Redis, way: Way) -> None:
     script(direct).add("k", 5)
     make_dying(direct)
     end = add_in_two_halves(gate, way, "INCR", lambda: expire(direct), **DYING)
@@ -178,9 +172,7 @@ def test_a_late_expire_extends_the_ttl_of_the_next_key(gate: Gate, direct: hotco
     assert ttl_ms(direct) > TTL * 1000 * 3 // 4
 
 
-def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_ttl(
-    gate: Gate, direct: hotcount.Redis
-) -> None:
+def test_the_script_gives_the_new_key_its_ttl(gate: Gate, direct: hotcount.Redis) -> None:
     script(direct).add("k", 5)
     with hotcount.Redis(gate.url(), timeout=60) as store:
         store.ping()
@@ -189,9 +181,7 @@ def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_ttl(
     assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
-def test_the_script_counts_nothing_that_it_may_not_expire(
-    gate: Gate, direct: hotcount.Redis
-) -> None:
+def test_the_script_counts_nothing_it_may_not_expire(gate: Gate, direct: hotcount.Redis) -> None:
     make_dying(direct)
     with hotcount.Redis(gate.url("dying", "pw")) as store:
         counter = script(store)

@@ -70,9 +70,7 @@ def test_a_late_publish_does_not_overwrite_a_newer_copy(
         slow.close()
 
 
-def test_folds_elsewhere_are_seen_when_the_copy_has_ended(
-    play: Play, redis: hotcount.Redis
-) -> None:
+def test_folds_elsewhere_are_seen_by_the_next_copy(play: Play, redis: hotcount.Redis) -> None:
     # The fold of a process that has no cache, or that died before it published.
     votes = play.other(cache=redis, max_age=1)
     assert int(votes.count(1, timeout=30)) == 1

@@ -78,9 +78,7 @@ def test_a_late_fold_does_not_undo_a_flush_that_has_shown_slotted_votes(play: La
     assert play.counts(1) == {5}
 
 
-def test_a_late_fold_does_not_overwrite_what_naive_has_counted_since_a_switch(
-    play: LatePlay,
-) -> None:
+def test_a_late_fold_overwrites_nothing_that_naive_has_counted(play: LatePlay) -> None:
     naive = play.other("naive")
     play.cast(1, 1)
     with play.late_fold() as fold:

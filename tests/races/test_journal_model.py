@@ -147,21 +147,13 @@ def test_tables_of_an_older_release_are_migrated_under_its_voters(dialect: str) 
 
 @BOTH
 def test_a_removed_item_leaves_nothing(dialect: str) -> None:
-    start = world(
-        cast((0, 1, 1)),
-        folds(),
-        folds(),
-        actor("remover", (0,)),
-        **VOTED,
-    )
+    start = world(cast((0, 1, 1)), folds(), folds(), actor("remover", (0,)), **VOTED)
     right(Design(dialect), start)
 
 
 @BOTH
 @pytest.mark.parametrize("how", [(), ("keep",)])
-def test_a_removal_beside_an_erasure_a_reconcile_and_a_fold_leaves_nothing(
-    dialect: str, how: tuple[str, ...]
-) -> None:
+def test_a_removal_beside_all_others_leaves_nothing(dialect: str, how: tuple[str, ...]) -> None:
     start = world(
         actor("eraser", ((0, 9),)),
         folds(),
@@ -180,14 +172,9 @@ def test_two_removals_of_an_item_beside_a_voter_leave_what_was_voted_since(diale
 
 
 @pytest.mark.parametrize("foreign_key", [True, False])
-def test_a_single_statement_vote_beside_a_removed_item_keeps_the_invariants(
-    foreign_key: bool,
-) -> None:
+def test_a_single_statement_vote_beside_a_removal_keeps_all(foreign_key: bool) -> None:
     start = world(
-        actor("short_voter", (0, 9, 0), (0, 1, 1)),
-        folds(),
-        actor("remover", (0,)),
-        **VOTED,
+        actor("short_voter", (0, 9, 0), (0, 1, 1)), folds(), actor("remover", (0,)), **VOTED
     )
     right(Design(foreign_key=foreign_key), start)
 
@@ -279,9 +266,7 @@ def test_a_journal_that_is_truncated_is_empty_to_an_older_snapshot() -> None:
 
 @BOTH
 @pytest.mark.parametrize("lock", ["none", "inside"])
-def test_two_reconciles_add_twice_without_a_lock_before_their_statement(
-    dialect: str, lock: str
-) -> None:
+def test_two_reconciles_add_twice_without_a_lock(dialect: str, lock: str) -> None:
     reconcile = actor("reconciler", ())
     design = Design(dialect, reconcile_lock=lock, drifts=(0, -1))
     wrong(design, world(reconcile, reconcile, **DRIFTED), UNEQUAL)
@@ -375,17 +360,13 @@ def test_a_removal_that_deletes_the_journal_before_the_votes_leaves_what_an_eras
 
 
 @BOTH
-def test_a_removal_that_does_not_stop_reconciles_is_given_a_difference_of_before(
-    dialect: str,
-) -> None:
+def test_a_removal_beside_reconciles_is_given_an_old_difference(dialect: str) -> None:
     start = world(actor("reconciler", ()), actor("remover", (0,)), **DRIFTED)
     wrong(Design(dialect, removal_stops_reconciles=False, drifts=(0, -1)), start, ORPHAN)
 
 
 @BOTH
-def test_a_removal_that_does_not_hold_the_item_forgets_a_vote_that_came_between(
-    dialect: str,
-) -> None:
+def test_a_removal_without_the_item_forgets_a_vote(dialect: str) -> None:
     start = world(cast((0, 1, 1)), actor("remover", (0, "keep")), **VOTED)
     wrong(Design(dialect, removal_holds_item=False), start, UNEQUAL)
 

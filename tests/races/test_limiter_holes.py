@@ -44,9 +44,7 @@ def within_one_second(attempt: Callable[[int], Any]) -> Any:
 
 
 @each_way
-def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
-    plain: redis.Redis, way: Way
-) -> None:
+def test_a_limit_of_10_admits_11(plain: redis.Redis, way: Way) -> None:
     def count(second: int) -> int:
         return sum(way(plain, f"caller at {second}") for _ in range(20))
 
@@ -73,9 +71,7 @@ def admitted_between_check_and_act(
 
 
 @each_way
-def test_all_who_checked_before_anybody_acted_are_admitted(
-    direct: hotcount.Redis, plain: redis.Redis, way: Way
-) -> None:
+def test_all_who_checked_are_admitted(direct: hotcount.Redis, plain: redis.Redis, way: Way) -> None:
     calls: list[Callable[[], object]] = [
         partial(way, plain, "hot", limit=1) for _ in range(CALLERS)
     ]
@@ -149,9 +145,7 @@ def test_per_second_key_counts_by_the_callers_clock(plain: redis.Redis) -> None:
     assert 0 < plain.ttl(keys[0]) <= 10
 
 
-def test_racy_list_lets_any_number_pass_uncounted(
-    direct: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_racy_list_lets_any_number_pass(direct: hotcount.Redis, plain: redis.Redis) -> None:
     assert ways.racy_list(plain, "k", 1, LONG, who="first")
     with ThreadPoolExecutor(CALLERS) as pool:
         assert plain.pexpire("k", 2000) == 1

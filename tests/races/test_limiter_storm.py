@@ -27,11 +27,7 @@ def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> WrongClock:
 
 
 def storm(
-    redis: hotcount.Redis,
-    url: str,
-    clock: WrongClock,
-    *what: object,
-    processes: int,
+    redis: hotcount.Redis, url: str, clock: WrongClock, *what: object, processes: int
 ) -> tuple[int, float]:
     """How many hits were admitted, and how long it took on the server's clock."""
     callers = [

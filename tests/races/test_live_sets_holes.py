@@ -77,34 +77,26 @@ def test_ttl_gate_is_right_while_the_gate_outlives_the_stall(store: hotcount.Red
     assert store.execute("PTTL", "k") > 0
 
 
-def test_unguarded_pipeline_makes_the_set_even_while_it_says_absent(
-    store: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_unguarded_pipeline_makes_the_set(store: hotcount.Redis, plain: redis.Redis) -> None:
     assert ways.unguarded_pipeline(plain, "k", "a", 1) is False
     assert rogues(store) == ["k"]
 
 
-def test_exists_then_add_writes_into_a_set_without_a_ttl_and_the_script_does_not(
-    store: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_exists_then_add_writes_without_a_ttl(store: hotcount.Redis, plain: redis.Redis) -> None:
     store.execute("ZADD", "rogue", 1, "a")
     assert ways.exists_then_add(plain, "rogue", "b", 2)
     assert hotcount.LiveSets(store).upsert("rogue", "c", 3) is Upsert.NO_TTL
     assert store.execute("ZCARD", "rogue") == 2
 
 
-def test_watch_leaves_an_expired_set_alone_through_the_same_stall(
-    store: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_watch_leaves_an_expired_set_alone(store: hotcount.Redis, plain: redis.Redis) -> None:
     # Before Redis 6.2.5 EXEC ran although the watched key had expired.
     assert through_a_stall(store, partial(ways.watch, plain)) is False
     assert store.execute("EXISTS", "k") == 0
 
 
 @pytest.mark.parametrize("version", [None, 7])
-def test_the_script_leaves_an_expired_set_alone_through_the_same_stall(
-    store: hotcount.Redis, version: int | None
-) -> None:
+def test_the_script_leaves_an_expired_set_alone(store: hotcount.Redis, version: int | None) -> None:
     sets = hotcount.LiveSets(store)
     sets.create("k", LIFE, {"a": 1, "b": 2})
     stall(store)
@@ -123,9 +115,7 @@ def test_a_batch_of_the_script_decides_each_set_when_it_runs(store: hotcount.Red
     assert rogues(store) == []
 
 
-def test_the_sweeper_finds_exactly_what_the_wrong_ways_left(
-    store: hotcount.Redis, plain: redis.Redis
-) -> None:
+def test_the_sweeper_finds_what_was_left(store: hotcount.Redis, plain: redis.Redis) -> None:
     assert through_a_stall(store, partial(ways.exists_then_add, plain), "exists_then_add:k")
     assert through_a_stall(store, partial(ways.ttl_gate, plain, gate_ms=50), "ttl_gate:k")
     ways.unguarded_pipeline(plain, "unguarded_pipeline:k", "late", 1)
@@ -142,19 +132,13 @@ def test_the_sweeper_finds_exactly_what_the_wrong_ways_left(
         assert store.execute(*command) is not None, name
 
     report = hotcount.LiveSets(store).sweep("*")
-    assert sorted(report.keys) == [
-        "exists_then_add:k",
-        "ttl_gate:k",
-        "unguarded_pipeline:k",
-    ]
+    assert sorted(report.keys) == ["exists_then_add:k", "ttl_gate:k", "unguarded_pipeline:k"]
     assert (report.found, report.deleted) == (3, 3)
     assert store.execute("EXISTS", "string", "hash", "list", "script:live") == 4
     assert right.top("live", 2) == [("late", 1.0), ("a", 1.0)]
 
 
-def test_a_set_that_gets_a_ttl_after_the_sweeper_read_it_is_kept(
-    own_redis: RedisServer, store: hotcount.Redis
-) -> None:
+def test_a_set_that_gets_a_ttl_is_kept(own_redis: RedisServer, store: hotcount.Redis) -> None:
     for key in ("healed", "leak"):
         store.execute("ZADD", key, 1, "a")
     # Other options, so a connection of its own: what waits on one holds up what is behind it.

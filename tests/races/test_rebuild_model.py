@@ -72,12 +72,7 @@ def test_a_build_that_the_companion_forgot_is_not_published(design: Design) -> N
 
 def test_two_writers_of_a_member_with_versions_end_with_the_higher() -> None:
     right(
-        VERSIONED,
-        builder(),
-        upserter("x", 2),
-        upserter("x", 3, name="other"),
-        expiries=1,
-        passes=1,
+        VERSIONED, builder(), upserter("x", 2), upserter("x", 3, name="other"), expiries=1, passes=1
     )
 
 
@@ -93,13 +88,7 @@ def test_no_version_falls_when_the_builder_reads_an_old_source() -> None:
 
 def drawn(design: Design, walks: int) -> None:
     first = World(
-        (
-            builder(),
-            builder("second"),
-            builder("third"),
-            upserter("x", 2, 5, 6),
-            remover("y", 7),
-        ),
+        (builder(), builder("second"), builder("third"), upserter("x", 2, 5, 6), remover("y", 7)),
         deaths=1,
         expiries=2,
         passes=2,

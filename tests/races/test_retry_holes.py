@@ -36,9 +36,7 @@ def replay(client: redis.Redis, ttl_ms: int, queue: list[str]) -> None:
         ways.set_nx_incr(client, key, ttl_ms)
 
 
-def test_an_add_whose_expiry_failed_is_counted_twice(
-    own_redis: RedisServer, plain: redis.Redis
-) -> None:
+def test_an_add_without_expiry_counts_twice(own_redis: RedisServer, plain: redis.Redis) -> None:
     plain.execute_command(
         "ACL", "SETUSER", "half", "on", ">pw", "~*", "&*", "+@all", "-pexpire", "-pttl"
     )
@@ -52,9 +50,7 @@ def test_an_add_whose_expiry_failed_is_counted_twice(
     assert plain.get("k") == b"2"
 
 
-def test_an_add_that_waited_is_counted_in_a_later_life_of_its_key(
-    own_redis: RedisServer, plain: redis.Redis
-) -> None:
+def test_an_add_counts_in_a_later_life(own_redis: RedisServer, plain: redis.Redis) -> None:
     queue: list[str] = []
     assert ways.add_one(plain, "k", 500, queue) == 1
     own_redis.send_signal(signal.SIGSTOP)
@@ -67,9 +63,7 @@ def test_an_add_that_waited_is_counted_in_a_later_life_of_its_key(
     assert int(plain.get("k") or 0) >= 1
 
 
-def test_every_caller_is_told_1_while_redis_is_away(
-    own_redis: RedisServer, plain: redis.Redis
-) -> None:
+def test_every_caller_is_told_1_meanwhile(own_redis: RedisServer, plain: redis.Redis) -> None:
     own_redis.kill()
     queue: list[str] = []
     assert [ways.add_one(plain, "k", TTL_MS, queue) for _ in range(3)] == [1, 1, 1]

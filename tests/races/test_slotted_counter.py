@@ -29,9 +29,7 @@ def several(
     return counters
 
 
-def test_64_writers_on_one_key_lose_no_add(
-    database: hotcount.Database, options: dict[str, Any]
-) -> None:
+def test_64_writers_lose_no_add(database: hotcount.Database, options: dict[str, Any]) -> None:
     counters = several(database, options)
     acknowledged = [0] * WRITERS
 
@@ -44,9 +42,7 @@ def test_64_writers_on_one_key_lose_no_add(
     assert counters[0].get("hot") == sum(acknowledged) == WRITERS * 21
 
 
-def test_64_writers_on_the_same_keys_in_every_order_lose_no_add(
-    database: hotcount.Database, options: dict[str, Any]
-) -> None:
+def test_64_writers_of_the_same_keys(database: hotcount.Database, options: dict[str, Any]) -> None:
     counters = several(database, options)
     keys = [f"k{number}" for number in range(6)]
 
@@ -60,9 +56,7 @@ def test_64_writers_on_the_same_keys_in_every_order_lose_no_add(
     assert list(counters[0].get_many(keys)) == [WRITERS * 3] * len(keys)
 
 
-def test_64_retries_of_the_same_ids_count_each_once(
-    database: hotcount.Database, options: dict[str, Any]
-) -> None:
+def test_64_retries_count_each_once(database: hotcount.Database, options: dict[str, Any]) -> None:
     counters = several(database, options)
 
     def work(index: int) -> None:
@@ -73,9 +67,7 @@ def test_64_retries_of_the_same_ids_count_each_once(
     assert counters[0].get("hot") == 4 * 5
 
 
-def test_resize_and_compact_under_load_keep_the_sum(
-    database: hotcount.Database, options: dict[str, Any]
-) -> None:
+def test_resize_and_compact_keep_sums(database: hotcount.Database, options: dict[str, Any]) -> None:
     counters = several(database, options)
     done = threading.Event()
     seen: list[int] = []
@@ -109,9 +101,7 @@ def test_resize_and_compact_under_load_keep_the_sum(
     assert seen == sorted(seen)
 
 
-def test_no_add_is_lost_to_a_reset_and_none_is_taken_twice(
-    database: hotcount.Database, options: dict[str, Any]
-) -> None:
+def test_no_add_is_lost_to_a_reset(database: hotcount.Database, options: dict[str, Any]) -> None:
     counters = several(database, options)
 
     def work(index: int) -> int:

@@ -137,11 +137,7 @@ WORLDS = {
         erasures=("user",),
     ),
     "a copy before the ids are moved": OPEN._replace(
-        clock=3,
-        saved=(OPEN.streams,),
-        restores=1,
-        slow_clock=True,
-        erasures=("user",),
+        clock=3, saved=(OPEN.streams,), restores=1, slow_clock=True, erasures=("user",)
     ),
     "a restart and a floor ahead": AHEAD._replace(
         sql=Sql(floor=20, life=1, open=True),
@@ -269,9 +265,7 @@ def name_of(value: object) -> str | None:
 
 
 @pytest.mark.parametrize(("rules", "world", "faults"), HOLES, ids=name_of)
-def test_without_a_rule_the_checks_find_its_hole(
-    rules: Rules, world: str, faults: set[str]
-) -> None:
+def test_without_a_rule_the_checks_find_it(rules: Rules, world: str, faults: set[str]) -> None:
     findings = explorer.explore(StreamModel(rules), WORLDS[world], until=frozenset(faults))
     assert faults <= set(findings.faults), findings
 

@@ -57,10 +57,7 @@ HOLES = {
     "a forked child goes on under its parent's id": (Variant(fork_keeps_id=True), LOST),
     "a cell that was dropped begins anew under its id": (Variant(drop_keeps_id=True), LOST),
     "to retire a cell deletes its row too": (Variant(retire_forgets=True), TOO_HIGH),
-    "a cell is taken out that has grown since it was read": (
-        Variant(retire_blindly=True),
-        LOST,
-    ),
+    "a cell is taken out that has grown since it was read": (Variant(retire_blindly=True), LOST),
     "batches of differences, whose numbers Redis remembers": (Variant(deltas=True), TOO_HIGH),
     "what Redis has lost is not sent again": (Variant(never_sent_again=True), LOST),
     "row and total in two transactions": (Variant(split_apply=True), TOO_HIGH),
@@ -79,9 +76,7 @@ def test_a_variant_without_one_of_the_rules_has_a_hole(name: str) -> None:
 
 
 @pytest.mark.parametrize("accepts", [False, True], ids=["refused", "taken for a new one"])
-def test_a_message_that_comes_after_its_row_was_purged_counts_nothing_if_it_is_refused(
-    accepts: bool,
-) -> None:
+def test_a_late_message_whose_row_was_purged_counts_nothing_if_refused(accepts: bool) -> None:
     # SQL has what writer 1 has counted, its process goes on under another id, and what it once sent
     # is still on its way.
     late = World(
