@@ -1,7 +1,5 @@
 """aio.Limiter answers what Limiter answers, with every algorithm, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """aio.LiveSets answers what LiveSets answers, with every method, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

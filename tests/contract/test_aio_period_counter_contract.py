@@ -1,7 +1,5 @@
 """aio.PeriodCounter answers what PeriodCounter answers, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """aio: a rebuild does what a waiting one does, and holds no loop up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

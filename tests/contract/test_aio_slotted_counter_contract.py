@@ -1,7 +1,5 @@
 """aio.SlottedCounter answers what SlottedCounter answers, on every database."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from contextlib import closing

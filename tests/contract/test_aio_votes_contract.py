@@ -1,7 +1,5 @@
 """What votes for event loops promise, on every database."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys, members and numbers as nobody should send them: one answer on every store."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal

@@ -3,8 +3,6 @@
 On memory and Redis, because each reads the batch in its own way once the GIL is released.
 """
 
-from __future__ import annotations
-
 import array
 import ctypes
 import sys

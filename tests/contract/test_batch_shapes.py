@@ -4,8 +4,6 @@ A shape either means what it says or is a TypeError that names the argument: a m
 were left out, or a set that was paired with a list, would be wrong data without a word.
 """
 
-from __future__ import annotations
-
 import asyncio
 import types
 from collections import Counter as Multiset

@@ -1,7 +1,5 @@
 """At most so many hold a key at once: in memory and over Redis, in threads and in loops."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

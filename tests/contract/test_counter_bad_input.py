@@ -4,8 +4,6 @@ Beside test_counter_contract.py, which has what concerns one method; here each v
 call that takes it, with and without a ttl, because those are different ways to the store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What a Counter promises on every store."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import timedelta

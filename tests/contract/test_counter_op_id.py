@@ -1,7 +1,5 @@
 """An add with an op_id is counted once, however often and by whomever it is retried."""
 
-from __future__ import annotations
-
 import time
 import uuid
 

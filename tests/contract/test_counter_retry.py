@@ -1,7 +1,5 @@
 """A counter whose adds wait while Redis does not answer: what each call says of it."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """A Counter, a PeriodCounter and a SlottedCounter refuse the same arguments, on every store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """hit_all takes hits of several limiters, all or none."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from typing import Any

@@ -3,8 +3,6 @@
 tests/cpp/limiter/accuracy_test.cpp has the same for the core, at more rates.
 """
 
-from __future__ import annotations
-
 import math
 import uuid
 

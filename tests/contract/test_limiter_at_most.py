@@ -1,7 +1,5 @@
 """Limiter.at_most takes what fits, and a shadow limiter admits all, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls at rates that callers bring: a key has a state of its own at each, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

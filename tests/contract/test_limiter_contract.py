@@ -1,7 +1,5 @@
 """What a Limiter promises, with every algorithm, on every store."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import time

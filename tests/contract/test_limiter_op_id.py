@@ -1,7 +1,5 @@
 """A hit with an op_id is taken once, however often and by whomever it is repeated."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

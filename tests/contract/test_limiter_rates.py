@@ -1,7 +1,5 @@
 """A Limiter of several rates takes from all of them or from none, on every store."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import pickle

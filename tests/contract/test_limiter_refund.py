@@ -1,7 +1,5 @@
 """Limiter.refund, block and acquire, on every store."""
 
-from __future__ import annotations
-
 import random
 import time
 from typing import Any

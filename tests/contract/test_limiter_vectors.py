@@ -5,8 +5,6 @@ script takes, three for each rate. tests/cpp/limiter/vectors_test.cpp runs the s
 core. Here the scripts run on a clock given to them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limiter.acquire of many at once: a queue for each object, key and rate, in threads and loops."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc

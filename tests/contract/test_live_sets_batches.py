@@ -1,7 +1,5 @@
 """What upsert_many takes, answers and refuses on every store."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """What LiveSets promise on every store, with every method that keeps them."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Callable

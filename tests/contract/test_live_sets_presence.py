@@ -1,7 +1,5 @@
 """Which set is there: one that lost its last member is, one that lost its versions is not."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Bad input to a PeriodCounter: on every store the same typed error, or the same value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """What a PeriodCounter promises on every store."""
 
-from __future__ import annotations
-
 import time
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """add_many and get_many of a PeriodCounter: many keys of one period, on every store."""
 
-from __future__ import annotations
-
 import pathlib
 import time
 from collections.abc import Callable

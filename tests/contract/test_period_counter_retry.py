@@ -1,7 +1,5 @@
 """A PeriodCounter whose adds wait while Redis does not answer: what each call says of it."""
 
-from __future__ import annotations
-
 import asyncio
 import pathlib
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """series(tz=, period=): counts of short periods as the days of a viewer's time zone."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo

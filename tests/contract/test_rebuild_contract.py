@@ -1,7 +1,5 @@
 """What a rebuild of a set promises on every store."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The scripts' arithmetic of reservations against a model in fractions, on a given clock."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reservations: held until it is known how much was used, in memory and over Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

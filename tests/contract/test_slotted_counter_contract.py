@@ -1,7 +1,5 @@
 """What a SlottedCounter promises, for each way of choosing slots, on every database."""
 
-from __future__ import annotations
-
 import time
 from decimal import Decimal
 from typing import Any

@@ -4,8 +4,6 @@ A statement that another one of its file names in braces is a part of that one, 
 by itself. Scripts run, each on tables of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -3,8 +3,6 @@
 sql_plans.txt has them, so that a changed plan shows as a diff. HOTCOUNT_WRITE_PLANS=1 writes it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Votes without a user: the op_id is what they are known by."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from itertools import chain

@@ -1,7 +1,5 @@
 """Asking for votes, and toggling them: with every strategy, on every database."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from typing import Any

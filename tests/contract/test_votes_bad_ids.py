@@ -1,7 +1,5 @@
 """Ids that no database takes are refused by name before anything is sent, one by one."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any

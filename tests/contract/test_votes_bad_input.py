@@ -1,7 +1,5 @@
 """What Votes refuse, and the name by which the error says it, with every strategy."""
 
-from __future__ import annotations
-
 import uuid
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables and ids that are not what Votes was told: named, and nothing is applied."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

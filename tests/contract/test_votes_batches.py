@@ -1,7 +1,5 @@
 """What cast_many() promises, with every strategy, on every database."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hotcount

@@ -1,7 +1,5 @@
 """Cleaning: items removed, users erased, retracted votes pruned, with every strategy."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

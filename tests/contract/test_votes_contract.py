@@ -1,7 +1,5 @@
 """What Votes promise, with every strategy, on every database."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from itertools import chain

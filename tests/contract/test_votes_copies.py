@@ -1,7 +1,5 @@
 """Strategy batched with a cache: count() from copies there, which folds publish."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A batch of votes whose deadline passes: when it returns, and what its votes are told."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

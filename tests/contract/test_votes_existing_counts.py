@@ -3,8 +3,6 @@
 Refused by default; kept as an opening balance, which every count has for good; or recounted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Votes over tables that have names of their own: every column, a schema, no column for counts."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any

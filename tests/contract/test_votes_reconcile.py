@@ -1,7 +1,5 @@
 """Reconciling in pages: orphans, progress, where a call that was interrupted goes on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hotcount

@@ -1,7 +1,5 @@
 """with_count=True: a vote's answer carries the item's count, and the vote is in it."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Strategy write_behind: acknowledged by Redis, written to the database by workers."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """add_many and get_many of a WriteBehindCounter, on every database."""
 
-from __future__ import annotations
-
 import asyncio
 
 import hotcount

@@ -1,7 +1,5 @@
 """What a WriteBehindCounter promises, on every database."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """WriteBehindCounter and writers whose rows are gone from SQL."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from pathlib import Path

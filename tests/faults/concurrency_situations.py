@@ -1,7 +1,5 @@
 """The situations of what limiters hold: places of a ConcurrencyLimit, and reservations."""
 
-from __future__ import annotations
-
 from tests.faults.situation import FAR, SOON, Situation
 
 

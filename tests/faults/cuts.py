@@ -1,7 +1,5 @@
 """What the tests of cut connections share: what a caller was told, against what was counted."""
 
-from __future__ import annotations
-
 import time
 
 import hotcount

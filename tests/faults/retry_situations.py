@@ -1,7 +1,5 @@
 """Situations of the script of a retry queue."""
 
-from __future__ import annotations
-
 from tests.faults.situation import FAR, LARGE, SOON, Situation
 
 

@@ -12,8 +12,6 @@ A row of the table is a number and a fault, and below them:
             stands for tests whose ids name the backend
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cache

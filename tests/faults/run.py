@@ -5,8 +5,6 @@
 The exit code is 1 if a row has a test that failed, a void one, or none for one of its backends.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

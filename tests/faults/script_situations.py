@@ -1,7 +1,5 @@
 """The situations in which the Lua scripts are refused: keys, arguments and data of each."""
 
-from __future__ import annotations
-
 from tests.faults.concurrency_situations import CONCURRENCY, RESERVATIONS
 from tests.faults.retry_situations import RETRIES
 from tests.faults.situation import FAR, LARGE, SOON, Situation, cached, hash_of, log_of, set_of

@@ -1,7 +1,5 @@
 """What a situation of a Lua script is, and the data that several have: script_situations.py."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

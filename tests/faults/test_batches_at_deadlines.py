@@ -1,8 +1,6 @@
 """Batches whose deadline passes because the server does not answer: each element has an error, and
 elements whose errors say the same share one, so that the call returns soon after its deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

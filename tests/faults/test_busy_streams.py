@@ -1,7 +1,5 @@
 """Streams of write_behind that do not become empty: deletions end, and no stream starves."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """Strategy cached: votes whose answer never came, a cache that is silent, a recount in between."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Caches on a cluster: what waits there for SQL, beside moved slots and failovers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """on_error on a cluster: a policy answers the keys of the primary that is away, and no others."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

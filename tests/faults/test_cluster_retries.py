@@ -1,7 +1,5 @@
 """Retry queues on a cluster: adds wait for their own primary, and are counted once."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """ConcurrencyLimit over Redis: killed holders, lost replies, forgotten scripts, many processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A primary that is demoted keeps its connections; the address leads to another server later."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

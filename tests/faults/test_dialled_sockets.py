@@ -4,8 +4,6 @@ libmariadb closes the socket of some refused dials twice, and the second time th
 another thread's. What it is held to here is that no file of ours is closed by anybody else.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

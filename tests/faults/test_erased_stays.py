@@ -1,7 +1,5 @@
 """What was erased under write_behind stays erased: after a snapshot, a takeover, a switch."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sqlite3

@@ -3,8 +3,6 @@
 tests/races/test_stream_model.py has found these orders.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

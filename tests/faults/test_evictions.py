@@ -1,7 +1,5 @@
 """A Redis that evicts what hotcount keeps there: votes stay exact, because SQL has them."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Disks that are full, fail, or lose what was not synced when the power goes."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -3,8 +3,6 @@
 With --mysql the rows of MariaDB are MySQL's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal

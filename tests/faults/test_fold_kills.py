@@ -1,7 +1,5 @@
 """Processes that die in the middle of folds: no vote is lost or counted twice, in any snapshot."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -5,8 +5,6 @@ After each: the live votes are those acknowledged and some of those whose outcom
 that was said not to be applied, and every node counts them alike.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,8 +1,6 @@
 """Counts of votes on three nodes of a Galera cluster when they are moved or set right: no node sees
 another's locks, and each has transactions under way."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

@@ -1,8 +1,6 @@
 """A server that answers what no Redis would: an error in bounds of memory and time, and the next
 call connects again."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket

@@ -4,8 +4,6 @@ The library runs inside the generator, so this is also kill -9 of an application
 audit is checked by a second one, written here from the ledger's layout and the tables alone.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal

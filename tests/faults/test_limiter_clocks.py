@@ -3,8 +3,6 @@
 Redis' clock is set. To a database the rows are written anew as if it had been.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a limiter with on_error must not take for an outage, and what it must not do in one."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -1,7 +1,5 @@
 """A limiter's on_error: who decides while Redis is killed, paused or refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -1,7 +1,5 @@
 """What logging.getLogger("hotcount") is told of servers that go away, and of full queues."""
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -1,7 +1,5 @@
 """Strategy cached: counts that a cache has lost, or did not take, and the notes of them in SQL."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

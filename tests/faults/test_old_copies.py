@@ -1,7 +1,5 @@
 """write_behind where Redis has an old copy of its data, or ids or calls of another time."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

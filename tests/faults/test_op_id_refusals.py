@@ -1,7 +1,5 @@
 """An add with an op_id and its record are one step: where one is refused the other is not made."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

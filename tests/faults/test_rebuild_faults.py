@@ -1,7 +1,5 @@
 """A rebuild of a set whose builder, keys, connection or scripts are taken away."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Each counter's value lies between what was acknowledged and that with what is unknown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

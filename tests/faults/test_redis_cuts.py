@@ -1,8 +1,6 @@
 """A connection that breaks anywhere: what was acknowledged is there, and nothing else but what the
 caller was told may be."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """A primary that was demoted and keeps its connections: the name stands for another by now."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """How a client connects: one attempt at a time, in the background, to every address of the name."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """Servers that refuse, for now or for good: LiveSets and Limiter say the same of it as Counter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """What a server refuses everybody costs one command for many calls, and what it refuses one key for
 is told to that key's callers only."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,6 @@
 """A connection that breaks anywhere in a hundred calls of a script: what was acknowledged is
 counted, and nothing else but what the caller was told may be; with an op_id exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import hotcount

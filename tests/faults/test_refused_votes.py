@@ -3,8 +3,6 @@
 Also where the refusal spoils the transaction, which is then written again in halves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from dataclasses import dataclass, field

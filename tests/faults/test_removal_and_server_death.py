@@ -2,8 +2,6 @@
 left, counts agree with votes, and the next call goes on.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """Reservations over Redis: lost replies, forgotten scripts, expiries, remembered denials."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess

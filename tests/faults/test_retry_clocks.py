@@ -3,8 +3,6 @@
 An answer that is lost is a journal that does not know it: its bytes are put back as they were.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

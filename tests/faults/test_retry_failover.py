@@ -1,7 +1,5 @@
 """A retry queue whose Redis fails over to a replica that is behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

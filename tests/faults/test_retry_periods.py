@@ -9,8 +9,6 @@ that has passed hold at least the adds that had returned by then, and at most th
 by then.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

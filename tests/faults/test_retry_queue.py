@@ -1,7 +1,5 @@
 """A retry queue beside faults: an add that returned is counted once, in its own life of the key."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -8,8 +8,6 @@ and window in one step, all the time. An add is known by when it was called and 
 life may not hold more than the adds that overlap it.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -4,8 +4,6 @@ Made from the scripts themselves: every one is run in the situations below, once
 that it calls with that command denied, and with the other refusals that can meet it half way.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

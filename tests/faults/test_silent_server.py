@@ -4,8 +4,6 @@ A caller that is in a hurry ends its own call. The connection, on which others w
 server has been silent for the store's silence_limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import threading

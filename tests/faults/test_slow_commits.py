@@ -1,7 +1,5 @@
 """A COMMIT that is answered late: who has the time for it is told how it ended."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

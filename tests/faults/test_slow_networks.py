@@ -1,7 +1,5 @@
 """Databases behind a network that resets connections, passes bytes one by one, or is late."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

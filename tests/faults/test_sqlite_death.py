@@ -1,7 +1,5 @@
 """SQLite files that several processes write to, and processes that die in mid-commit."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 servers answer a COMMIT whose wait was cancelled as if the standby had confirmed it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager

@@ -3,8 +3,6 @@
 The second library is loaded in processes of its own only: it would stay in this one.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import sqlite3

@@ -5,8 +5,6 @@ After each: the live votes are those acknowledged and some of those whose outcom
 counts are the live votes, and doing everything again brings in the rest and changes nothing else.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

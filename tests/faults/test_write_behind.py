@@ -1,7 +1,5 @@
 """write_behind beside kills of voters, workers, Redis: losses only where the contract says so."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sqlite3

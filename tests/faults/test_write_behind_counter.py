@@ -1,7 +1,5 @@
 """A WriteBehindCounter beside faults: what was acknowledged is counted once, and never twice."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """Pages of write_behind whose worker, Redis or database fails between two steps."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import subprocess

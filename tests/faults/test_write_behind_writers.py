@@ -1,7 +1,5 @@
 """Writers of other strategies, and names of another time, while votes of write_behind wait."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator

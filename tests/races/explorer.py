@@ -1,7 +1,5 @@
 """Explores a model: every order of its steps, each state once; or orders that are drawn."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ journal_world.py says what a statement sees and what it waits for. An actor take
 program at a time; test_journal_model.py explores every order of the steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from tests.races import explorer

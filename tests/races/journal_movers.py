@@ -1,7 +1,5 @@
 """The steps of those that move counts, hold items and read, for journal_model.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.races.journal_world import (

@@ -1,7 +1,5 @@
 """The steps of those that vote, fold and publish, for journal_model.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -8,8 +8,6 @@
 - Any actor with a transaction under way may die: its writes and its locks are gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ data first, then the set; a builder takes the lease, reads the source, adds a ch
 and publishes. What is asked of every state, and of the end, is in `faults`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

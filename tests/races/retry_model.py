@@ -8,8 +8,6 @@ max_age of its own, a tick shorter. Each rule of the queue can be left out (Rule
 must find what goes wrong then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -11,8 +11,6 @@ page and of a stream's life.
 Each rule of the protocol can be left out (Rules), and the checks must find the hole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.races.explorer import Findings

@@ -1,7 +1,5 @@
 """Rules of write_behind that stream_model.py can leave out, and the faults that it finds then."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 GHOST = "an erased vote is back"

@@ -1,7 +1,5 @@
 """Workers of stream_model.py, and what is on its way to SQL and Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.races.explorer import Model

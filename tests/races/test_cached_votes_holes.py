@@ -7,8 +7,6 @@ callers meet in the order that breaks them. test_cached_votes_schedules.py drive
 same orders.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from typing import Any

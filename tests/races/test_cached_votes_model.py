@@ -6,8 +6,6 @@ sample. The original design is there with its scripts mended: names that agree, 
 that clear `saved`. tests/cpp/votes/cached_schedules_test.cpp drives the real steps of ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

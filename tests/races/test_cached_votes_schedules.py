@@ -4,8 +4,6 @@ A caller that stalls between two steps is played by the test: it runs the very s
 library runs, and the SQL of its steps, at the moment it chooses; all others are the library.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """Calls of a script that travel together: each gets its own answer, and fails alone."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from collections.abc import Callable
 from typing import Any

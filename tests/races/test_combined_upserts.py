@@ -1,7 +1,5 @@
 """Single upserts that travel together: each has its own status, fails alone, keeps its order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter as Tally
 

@@ -4,8 +4,6 @@ A hole that a test here no longer finds means that a way has been mended: it is 
 one it is named after. hotcount.Counter stands beside them and has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,8 +1,6 @@
 """Every caller gets its own value, and in an order that real time allows, while its adds travel
 combined with those of others."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import defaultdict

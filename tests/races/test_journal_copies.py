@@ -1,7 +1,5 @@
 """Copies of counts in a cache, published by folds: late, lost and out of order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ the same order, is right: that is why the truth of a count is in cells and journ
 item's row.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually

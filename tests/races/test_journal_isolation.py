@@ -4,8 +4,6 @@ At a level with one snapshot for the whole transaction a fold beside voters woul
 and a batch would take an older mark for the current one. So hotcount says which level it wants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import hotcount

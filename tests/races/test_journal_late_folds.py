@@ -6,8 +6,6 @@ test ends it, because the process of the late fold finds another pg_try_advisory
 search path.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ drawn orders (HOTCOUNT_RACES_SEED) go beyond what can be explored. Each way that
 not has a test that shows how the checks find it.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -4,8 +4,6 @@ A session of another client holds a row, so that a fold, a switch or a reconcile
 exactly there; what others do meanwhile is then no matter of luck.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import hotcount

@@ -4,8 +4,6 @@ A hole that a test here no longer finds means that a way has been mended: it is 
 one it is named after. The algorithms of hotcount stand beside them and have none.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

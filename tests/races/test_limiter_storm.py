@@ -1,7 +1,5 @@
 """No limiter over-admits: threads, loops and processes together, no scripts kept, wrong clocks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -5,8 +5,6 @@ every write back until the pause ends. So a caller in two steps looks at a set t
 ZADD arrives when the set has expired. What comes of it is a set of one member without a TTL.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

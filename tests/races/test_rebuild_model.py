@@ -5,8 +5,6 @@ be explored; those marked `long` are more. Each way that looks right and is not 
 shows how the checks find it.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -5,8 +5,6 @@ builders read it once they have the lease. Whenever everybody is at rest and the
 has what the source has.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -4,8 +4,6 @@ tests/contract/test_counter_retry.py and tests/faults/test_retry_queue.py show t
 with RetryQueue, which has none of them.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

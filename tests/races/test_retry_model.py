@@ -4,8 +4,6 @@ HOTCOUNT_RACES_SEED draws others. Each rule that is left out, and the queue that
 exceptions, have a hole that the checks must find.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

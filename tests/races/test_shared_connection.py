@@ -4,8 +4,6 @@ The rules by which they share it are proved by drawn schedules (lane_roles_test.
 here they meet a real server.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

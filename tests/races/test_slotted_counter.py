@@ -1,7 +1,5 @@
 """A slotted counter under many writers: SUM = acknowledged adds; no deadlock reaches a caller."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -3,8 +3,6 @@
 HOTCOUNT_RACES_SEED draws others. Each rule that is left out has a hole that the checks must find.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Each wrong variant has a hole, which the same search finds.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.races.explorer import STUCK, explore, simulate

@@ -7,8 +7,6 @@ the checker must find. tests/contract/test_votes_write_behind.py and
 tests/faults/test_write_behind.py drive the real ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

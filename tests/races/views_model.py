@@ -5,8 +5,6 @@ all; workers bring cells to SQL and take them out of Redis; ids are renewed; row
 A Variant leaves out one rule of the protocol: tests/races/test_views_model.py finds what it breaks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What makes folds of the votes' journal fail on real servers, and what mends them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.support.journal_side import JournalSide

@@ -1,7 +1,5 @@
 """Chromium without a screen, and what it asked for and complained about."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Every node announces a port of the relay, and dials its peers there; it names it
 message. Clients reach the node all the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

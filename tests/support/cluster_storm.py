@@ -1,7 +1,5 @@
 """All that may happen to a cluster of six nodes, one thing after another, and what it cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

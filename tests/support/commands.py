@@ -1,7 +1,5 @@
 """The hotcount command, and programs of a test's own, in processes of their own."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Commands of the Django project in tests/support/blog, over one database."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Waiting for a fact instead of for a time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

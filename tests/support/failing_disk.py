@@ -5,8 +5,6 @@ what a machine that lost its power would find. It also fails writes and syncs of
 suffix, with the errno that the test sets meanwhile.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -9,8 +9,6 @@ replication on PostgreSQL, semi-synchronous on MariaDB), so that none may be los
 galera nobody promotes: that is the time at which the other two nodes go on without the first.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

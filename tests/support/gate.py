@@ -1,7 +1,5 @@
 """A proxy that holds a command back until the test says: what happens before it is then certain."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """gunicorn with --preload over an application of tests/support, and what it answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

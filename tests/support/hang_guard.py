@@ -4,8 +4,6 @@ of the main thread, or after the last test. xdist then names the test and goes o
 pytest's own faulthandler_timeout has one limit for all tests; this one follows the mark `timeout`.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

@@ -6,8 +6,6 @@ whatever processes, wait for each other inside, so that the limit is reached. Pr
 it saw inside.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Programs that are interrupted while they wait in a call of the library."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

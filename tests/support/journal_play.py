@@ -4,8 +4,6 @@ A Play is a strategy batched whose folds happen when the test says so, beside se
 clients: these hold rows, and so a fold, a switch or a voter stops exactly there.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The votes' journal from outside: a server's tables, and voters that are not ours."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An application's own tables: posts, and the likes that their users gave."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.sqlalchemy_side import BothSides

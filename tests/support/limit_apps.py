@@ -7,8 +7,6 @@
 /wrapped  a function that hotcount.Limiter.limit decorates, 1/minute
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

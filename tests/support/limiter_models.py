@@ -4,8 +4,6 @@ Independent of the core: no state is kept but the hits that were admitted or a l
 rounded but the answers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -4,8 +4,6 @@ What test_limiter_storm starts: threads and tasks of a loop that hit one key tog
 each. Says what its clock reads, waits for a line, and prints how many hits were admitted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The limiters' algorithms for tests: a new one takes part in all that go through these lists."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any, get_args
 

@@ -4,8 +4,6 @@ It stands in for that suite's own, which starts a dozen servers: whatever is run
 there runs on hotcount in memory and on the Redis of HOTCOUNT_SUITE_URL.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

@@ -1,7 +1,5 @@
 """What fake servers and proxies of the tests share: a listener with a thread for each client."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

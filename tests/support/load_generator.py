@@ -1,7 +1,5 @@
 """hotcount-load as a program, and its ledger read without its help."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -3,8 +3,6 @@
 A single long test has the marker `long` itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

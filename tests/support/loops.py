@@ -1,7 +1,5 @@
 """Event loops of each kind, for tests that are to hold on all of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """A database of MariaDB or MySQL, and what others write there."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ pytest's --mysql puts MySQL behind MariaDB's fixtures and behind new_server(). `
 fetches MySQL 8.0.31; HOTCOUNT_MYSQL names the folder of another version (bin/mysqld, share).
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

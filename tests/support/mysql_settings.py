@@ -1,7 +1,5 @@
 """The settings of a MariaDB or MySQL server: which it has, of which types, within which bounds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -6,8 +6,6 @@ FOLDER (of the socket) and SCHEMA are for psql and Django, URL is for SQLAlchemy
 has users of its own, so that two do not insert the same row.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -7,8 +7,6 @@ blocks must succeed. "Save it as `NAME`." below a block writes the block to that
 examples lead to the private servers of REDIS_URL and DATABASE_URL.
 """
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

@@ -1,7 +1,5 @@
 """The settings of a PostgreSQL server, by what pg_settings says of them."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Sessions that are in the way of votes on PostgreSQL, and calls that wait for them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Made at import, as applications do: under --preload that is in the master, before it forks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -6,8 +6,6 @@ set from the source again and again, until it is killed or its standard input en
 for each rebuild.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

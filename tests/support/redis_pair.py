@@ -1,7 +1,5 @@
 """A Redis, and the replica that may take its place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.faults.proxy import FaultProxy

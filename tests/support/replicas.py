@@ -1,7 +1,5 @@
 """A primary with one asynchronous replica, of each kind of server, and what may happen to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

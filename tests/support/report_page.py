@@ -1,7 +1,5 @@
 """`hotcount report` as a process, and results that say something else than what was measured."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ automatic run it may not, or that would stay green when nothing talks to a serve
 any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

@@ -4,8 +4,6 @@ Eight threads do; they commit, cancel or forget what they reserved. Prints how m
 is counted.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

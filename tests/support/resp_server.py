@@ -1,7 +1,5 @@
 """Fake Redis servers that answer what a test tells them to, which no real one can be made to do."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import socket

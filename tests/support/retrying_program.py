@@ -6,8 +6,6 @@ Each line of LOG is a thread and a number: the adds that this thread's calls ret
 written after the call, so a program that is killed may have counted one add more for each thread.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

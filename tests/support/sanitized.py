@@ -3,8 +3,6 @@
 It is preloaded, for an interpreter that was built without it; servers would inherit it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

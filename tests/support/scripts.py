@@ -1,7 +1,5 @@
 """The Lua scripts as the core sends them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from pathlib import Path

@@ -5,8 +5,6 @@ application's own session, of the driver's. A wrong number, another error and an
 findings.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field

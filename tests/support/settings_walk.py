@@ -4,8 +4,6 @@ Many are set at once, which takes a play instead of hundreds. If that play does 
 each half of them is played, until a single setting is left.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import threading

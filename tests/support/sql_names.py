@@ -5,8 +5,6 @@ that only --if asks for is a flag and needs none: both ways are tried. `NAME?` i
 tried beside an empty one.
 """
 
-from __future__ import annotations
-
 from tests.support.sql_files import ROOT, Statements
 
 # The folder of each database's dialect.

@@ -1,8 +1,6 @@
 """Scripts for a database's own client, run as that client runs them: one statement at a time, each
 its own transaction unless the script begins one."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions that prepare statements as the library's connections do, beside tables of hotcount's."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

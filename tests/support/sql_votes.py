@@ -1,7 +1,5 @@
 """Votes over a database that its URL names, with the options of both in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

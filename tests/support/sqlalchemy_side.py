@@ -1,7 +1,5 @@
 """One database from two sides: hotcount's own connections, and an engine of SQLAlchemy's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

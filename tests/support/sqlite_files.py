@@ -1,7 +1,5 @@
 """Votes in a SQLite file, and what another program reads from it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

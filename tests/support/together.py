@@ -1,7 +1,5 @@
 """Many callers at once: threads and processes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

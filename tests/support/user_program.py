@@ -4,8 +4,6 @@ tests/integration/package/test_types.py runs it, and has mypy and pyright read i
 they do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import threading

@@ -7,8 +7,6 @@ written after the call, so a program that is killed may have counted one add mor
 Thread t adds 1 to the key k{i % 10} in its i-th call.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from typing import Any

@@ -11,8 +11,6 @@ While they run, a reader takes snapshots: in each one, of one instant, the exact
 in the view {vote_table}_count is SUM(val) of its votes.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

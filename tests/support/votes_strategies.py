@@ -1,7 +1,5 @@
 """Votes with every strategy, for tests that hold for all of them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

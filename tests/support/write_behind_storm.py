@@ -7,8 +7,6 @@ users. The check: each user's vote in SQL is one that was sent, and no older tha
 was acknowledged and that Redis has not lost.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """A process whose wall clock is wrong, while those of other processes are right."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess
