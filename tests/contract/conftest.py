@@ -8,6 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import Database, Redis, WriteBehindCounter
 
 from tests.support.limiters import IDS, OPTIONS
 from tests.support.servers import RedisServer
@@ -100,9 +101,7 @@ def cache(redis: hotcount.Redis) -> hotcount.Redis:
 
 
 @pytest.fixture
-def views(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> Iterator[hotcount.WriteBehindCounter]:
+def views(database: Database, cache: Redis) -> Iterator[WriteBehindCounter]:
     # A flush of its own accord sends again what it does not know to be in SQL.
     with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
         views.create_tables()

@@ -8,7 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import Database, aio
 from hotcount.functions import dialect_names
 
 from tests.support.errors import kinds
@@ -22,9 +22,7 @@ def counter(request: pytest.FixtureRequest, database: hotcount.Database) -> aio.
     return aio.SlottedCounter(database, slot_choice=request.param)
 
 
-async def test_adds_of_many_tasks_sum_exactly_and_sync_calls_see_them(
-    database: hotcount.Database, counter: aio.SlottedCounter
-) -> None:
+async def test_adds_of_many_tasks_add_up(database: Database, counter: aio.SlottedCounter) -> None:
     waiting = hotcount.SlottedCounter(database)
     await counter.create_table()
     await asyncio.gather(*(counter.add("hot", n) for n in range(200)))

@@ -8,7 +8,7 @@ from typing import Any
 import hotcount
 import numpy as np
 import pytest
-from hotcount import Upsert
+from hotcount import Limiter, LiveSets, Upsert
 
 from tests.support.stores import Store
 
@@ -58,9 +58,7 @@ def test_every_member_is_a_member_of_its_own(sets: hotcount.LiveSets) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", b"", *TOO_LONG, "\ud800"])
-def test_a_name_of_a_wrong_length_or_no_unicode_is_a_config_error(
-    sets: hotcount.LiveSets, limiter: hotcount.Limiter, bad: Any
-) -> None:
+def test_a_name_of_a_wrong_length_is_refused(sets: LiveSets, limiter: Limiter, bad: Any) -> None:
     sets.create("k", 60, {"a": 1})
     of_key: list[Callable[[], object]] = [
         lambda: sets.upsert(bad, "a", 1),
@@ -89,9 +87,7 @@ def test_a_name_of_a_wrong_length_or_no_unicode_is_a_config_error(
 
 
 @pytest.mark.parametrize("bad", NO_TEXT)
-def test_a_name_of_another_type_is_a_type_error_that_names_the_argument(
-    sets: hotcount.LiveSets, limiter: hotcount.Limiter, bad: Any
-) -> None:
+def test_a_name_of_another_type_is_a_type_error(sets: LiveSets, limiter: Limiter, bad: Any) -> None:
     for call, name in (
         (lambda: sets.upsert(bad, "a", 1), "key"),
         (lambda: sets.upsert("k", bad, 1), "member"),
@@ -104,9 +100,7 @@ def test_a_name_of_another_type_is_a_type_error_that_names_the_argument(
 
 
 @pytest.mark.parametrize("bad", [True, np.bool_(False), Decimal(1), "1", 1.0, None, 1j])
-def test_a_version_or_cost_that_is_no_int_is_a_type_error(
-    sets: hotcount.LiveSets, limiter: hotcount.Limiter, bad: Any
-) -> None:
+def test_a_version_or_cost_that_is_no_int(sets: LiveSets, limiter: Limiter, bad: Any) -> None:
     sets.create("k", 60, {"a": 1})
     if bad is not None:
         with pytest.raises(TypeError, match="version"):
@@ -118,9 +112,7 @@ def test_a_version_or_cost_that_is_no_int_is_a_type_error(
 
 
 @pytest.mark.parametrize("bad", [-(2**63) - 1, 2**63, 10**30])
-def test_a_number_beyond_64_bits_is_a_config_error(
-    sets: hotcount.LiveSets, limiter: hotcount.Limiter, bad: int
-) -> None:
+def test_a_number_beyond_64_bits_is_refused(sets: LiveSets, limiter: Limiter, bad: int) -> None:
     sets.create("k", 60, {"a": 1})
     for call, name in (
         (lambda: sets.upsert("k", "a", 2, version=bad), "version"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio, hit_all
+from hotcount import Database, aio, hit_all
 
 from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer, calls_of, keys_of
@@ -317,9 +317,7 @@ def test_what_are_no_hits_is_refused() -> None:
 
 
 @pytest.mark.parametrize("key", ["k", ("a", "b")])
-def test_hits_of_one_key_are_added_up_where_a_step_takes_one_key(
-    counter_store: Store, database: hotcount.Database, key: Any
-) -> None:
+def test_hits_of_one_key_are_added_up(counter_store: Store, database: Database, key: Any) -> None:
     for store in (counter_store, database):
         limiter = hotcount.Limiter(store, FIVE, algorithm="sliding_log")
         limiter.create_table()

@@ -10,7 +10,7 @@ from typing import Any
 import hotcount
 import numpy as np
 import pytest
-from hotcount import Limiter
+from hotcount import Limiter, Redis
 
 from tests.support.errors import kinds
 from tests.support.limiters import CHARGING, OPTIONS, SAFE, occupy, periods
@@ -257,9 +257,7 @@ def test_every_key_has_an_expiry(redis: hotcount.Redis, options: dict[str, Any])
 
 
 @pytest.mark.parametrize("cost", [1, 10])
-def test_a_key_that_lost_its_expiry_is_healed(
-    redis: hotcount.Redis, options: dict[str, Any], cost: int
-) -> None:
+def test_a_key_without_expiry_is_healed(redis: Redis, options: dict[str, Any], cost: int) -> None:
     limiter = Limiter(redis, "10/minute", **options)
     limiter.hit("k", 5)
     assert redis.execute("PERSIST", only_key(redis)) == 1

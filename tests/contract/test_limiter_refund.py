@@ -75,9 +75,7 @@ def test_a_blocked_key_counts_until_rates_are_full(limit_store: AnyStore, rates:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_memory_and_redis_agree_on_random_hits_and_refunds(
-    redis: hotcount.Redis, options: dict[str, Any], seed: int
-) -> None:
+def test_memory_and_redis_agree(redis: hotcount.Redis, options: dict[str, Any], seed: int) -> None:
     chance = random.Random(seed)
     rate = chance.choice(["7/300 days", "7/300 days; 9/360 days"])
     both = [hotcount.Limiter(store, rate, **options) for store in (hotcount.Memory(), redis)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import Redis
 
 from tests.support.limiter_models import Answer, Hit, merge, model
 from tests.support.scripts import answers_of
@@ -64,8 +65,6 @@ def random_hits(case: dict[str, Any], seed: int, count: int, *, steps: bool) -> 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [False, True], ids=["steady", "set"])
 @pytest.mark.parametrize("case", VECTORS, ids=[case["name"] for case in VECTORS])
-def test_random_hits_are_answered_as_the_definitions_say(
-    redis: hotcount.Redis, case: dict[str, Any], steps: bool, seed: int
-) -> None:
+def test_random_hits_fit_models(redis: Redis, case: dict[str, Any], steps: bool, seed: int) -> None:
     hits = random_hits(case, seed, 60, steps=steps)
     assert run_script(redis, case, hits) == model(case, hits)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import hotcount
 import hotcount.aio
 import pytest
-from hotcount import LiveSets, Upsert
+from hotcount import LiveSets, Redis, Upsert
 
 from tests.support.errors import kinds
 from tests.support.servers import RedisServer
@@ -203,9 +203,7 @@ def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
-    own_redis: RedisServer, redis: hotcount.Redis, batch: int
-) -> None:
+def test_a_user_without_companion_keys(own_redis: RedisServer, redis: Redis, batch: int) -> None:
     for key in ("feed:1", "feed:2"):
         make_feed(redis, key)
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "+@all")
@@ -227,9 +225,7 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
 
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["threads", "asyncio"])
-def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_next(
-    own_redis: RedisServer, redis: hotcount.Redis, awaited: bool
-) -> None:
+def test_the_last_upsert_stands(own_redis: RedisServer, redis: Redis, awaited: bool) -> None:
     make_feed(redis, "feed:1")
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "~{feed:*", "+@all")
     url = own_redis.login("feeds", "pw")

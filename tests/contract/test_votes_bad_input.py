@@ -6,7 +6,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Votes
+from hotcount import Database, Votes
 
 from tests.support.votes_strategies import make_votes
 
@@ -80,9 +80,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
         ("missing_items", "ignore", "missing_items.*'refuse', 'create'"),
     ],
 )
-def test_a_bad_option_is_refused_by_name(
-    database: hotcount.Database, option: str, value: Any, says: str
-) -> None:
+def test_a_bad_option_is_named(database: Database, option: str, value: Any, says: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=says):
         Votes(database, **{option: value})
 

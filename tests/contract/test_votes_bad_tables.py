@@ -5,7 +5,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Votes
+from hotcount import Database, Votes
 
 STRATEGIES = ["naive", "slotted", "batched"]
 
@@ -38,9 +38,7 @@ def test_a_column_that_is_not_there_is_named(
 
 @pytest.mark.parametrize("called", ["item_table", "vote_table"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
-    database: hotcount.Database, strategy: Any, called: str
-) -> None:
+def test_a_table_is_called_like_a_statement(database: Database, strategy: Any, called: str) -> None:
     for name in ["b", "c", "f", "i", "s", "v", "w", "ok", "one", "page", "written", "noted"]:
         names: dict[str, Any] = {"item_table": f"{name}_item", "vote_table": f"{name}_vote"}
         names[called] = name
@@ -60,9 +58,7 @@ def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
     ("bad", "cut"), [("x" * 300, "x" * 255), ("a\0b", "a")], ids=["too long", "with a NUL"]
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_id_that_its_column_does_not_take_is_refused_or_kept_whole(
-    database: hotcount.Database, strategy: Any, bad: str, cut: str
-) -> None:
+def test_an_id_that_does_not_fit(database: Database, strategy: Any, bad: str, cut: str) -> None:
     votes = Votes(database, strategy=strategy, user_type=str)
     votes.create_tables()
     votes.add_items([1])

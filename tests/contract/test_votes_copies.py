@@ -8,7 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Votes
+from hotcount import Database, Redis, Votes
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer, keys_of
@@ -225,9 +225,7 @@ def test_a_cache_that_hangs_holds_nobody_up(sides: BothSides, own_redis: RedisSe
 
 
 @pytest.mark.parametrize("value", [b"mine", b"1 2 3", b"9" * 30 + b" 1", b"-1 5", b""])
-def test_a_key_of_another_kind_is_no_copy(
-    database: hotcount.Database, redis: hotcount.Redis, value: bytes
-) -> None:
+def test_a_key_of_another_kind_is_no_copy(database: Database, redis: Redis, value: bytes) -> None:
     votes = make_votes(database, redis)
     votes.count(1)
     (key,) = keys_of(redis, "*:1")

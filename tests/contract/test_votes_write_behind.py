@@ -9,7 +9,7 @@ from typing import Any
 import hotcount
 import pytest
 import sqlalchemy as sa
-from hotcount import Cast, Votes, aio
+from hotcount import Cast, Database, Redis, Votes, aio
 
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides
@@ -239,9 +239,7 @@ def test_prune_waits_for_what_was_cast_before(votes: Votes) -> None:
     assert drained(votes)
 
 
-def test_after_a_switch_versions_lose_to_those_of_the_stream_until_these_are_forgotten(
-    sides: BothSides, cache: hotcount.Redis
-) -> None:
+def test_after_a_switch_versions_lose_to_those_of_a_stream(sides: BothSides, cache: Redis) -> None:
     votes = Votes(sides.database, cache, "write_behind")
     votes.create_tables()
     votes.add_items([1])
@@ -303,9 +301,7 @@ def test_the_contract_says_what_may_be_lost(votes: Votes) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True])
-async def test_calls_of_a_loop_are_acknowledged_and_counted(
-    database: hotcount.Database, cache: hotcount.Redis, many: bool
-) -> None:
+async def test_calls_of_a_loop_are_counted(database: Database, cache: Redis, many: bool) -> None:
     votes = aio.Votes(database, cache, "write_behind", missing_items="create")
     await votes.create_tables()
     if many:

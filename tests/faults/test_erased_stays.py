@@ -14,6 +14,7 @@ from typing import IO, Any
 import hotcount
 import pytest
 import sqlalchemy as sa
+from hotcount import Votes
 
 from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
 from tests.support.eventually import eventually, stand_still
@@ -175,9 +176,7 @@ def test_what_was_erased_stays_erased_when_redis_goes_back(
     assert drained(again, 1)[1] == [(7, 2), *expected[1]]
 
 
-def test_votes_count_after_a_snapshot_whose_clock_is_behind_the_erasure(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_votes_count_behind_a_late_clock(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     votes.cast_many([1, 1], [7, 8])
     past.keep()
     (stream,) = streams(past)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import hotcount
 import pytest
+from hotcount import Votes
 
 from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
 from tests.faults.test_erased_stays import (
@@ -93,9 +94,7 @@ def last_ids(past: Snapshot) -> list[tuple[int, int]]:
     return found
 
 
-def test_an_erasure_deletes_what_a_worker_writes_and_flush_closes_meanwhile(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_an_erasure_deletes_late_votes(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     """The eraser knows an older floor, and finds no stream."""
     votes.cast(1, 8)
     drained_but_open(votes)
@@ -112,9 +111,7 @@ def test_an_erasure_deletes_what_a_worker_writes_and_flush_closes_meanwhile(
     assert (erased, drained(votes, 1)) == ([1], {1: [(8, 1), (9, 1)]})
 
 
-def test_a_stream_that_a_killed_voter_makes_after_the_erasure_takes_no_vote_behind_the_fence(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_a_killed_voters_stream_is_fenced(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     with HeldOpening(past.server.socket) as proxy:
         command = [sys.executable, "-c", VOTER, sides.url, proxy.url]
         with subprocess.Popen(command) as voter:
@@ -151,9 +148,7 @@ def test_a_late_worker_lowers_none(sides: BothSides, past: Snapshot, votes: hotc
     assert drained(votes, 1) == {1: [(7, 1), (8, 1)]}
 
 
-def test_refused_votes_of_an_erased_user_do_not_come_back_with_a_copy_of_meanwhile(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_refused_votes_do_not_come_back(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     """They are refused after the fence was drawn."""
     votes.cast(99, 7)
     with Held(past, b"$6\r\nXRANGE\r\n") as proxy:
@@ -166,9 +161,7 @@ def test_refused_votes_of_an_erased_user_do_not_come_back_with_a_copy_of_meanwhi
     assert b"7" not in users_in_redis(past)
 
 
-def test_a_vote_after_an_erasure_counts_on_a_copy_once_the_clock_has_passed_its_ids(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_a_vote_after_an_erasure_counts(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     votes.cast(1, 8)
     drained_but_open(votes)
     past.keep()
@@ -179,9 +172,7 @@ def test_a_vote_after_an_erasure_counts_on_a_copy_once_the_clock_has_passed_its_
     assert drained(again, 1) == {1: [(7, 1), (8, 1)]}
 
 
-def test_the_later_vote_stands_on_a_copy_once_the_clock_has_passed_the_earlier_one(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes
-) -> None:
+def test_the_later_vote_stands_on_a_copy(sides: BothSides, past: Snapshot, votes: Votes) -> None:
     votes.cast(1, 8)
     drained_but_open(votes)
     votes.erase_user(99)

@@ -64,9 +64,7 @@ def acknowledged_before_power_went(disk: FailingDisk, file: Path, *program: str)
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
-def test_acknowledged_votes_survive_the_loss_of_all_writes_that_were_not_synced(
-    disk: FailingDisk, tmp_path: Path, strategy: Any
-) -> None:
+def test_acknowledged_votes_are_synced(disk: FailingDisk, tmp_path: Path, strategy: Any) -> None:
     folder = tmp_path / "db"
     folder.mkdir()
     file = folder / "a.db"

@@ -68,9 +68,7 @@ def conflicts(trio: GaleraTrio) -> int:
 
 
 @STRATEGIES
-def test_votes_on_three_nodes_at_once_lose_nothing_and_no_conflict_reaches_a_caller(
-    trio: GaleraTrio, place: str, strategy: Strategy
-) -> None:
+def test_votes_on_three_nodes_lose_none(trio: GaleraTrio, place: str, strategy: Strategy) -> None:
     make_tables(trio, place, strategy)
     before = conflicts(trio)
     rounds = itertools.count(1)
@@ -160,9 +158,7 @@ def test_what_one_node_acknowledged_is_waited_for_at_another(trio: GaleraTrio, p
     [False, pytest.param(True, marks=pytest.mark.long)],
     ids=["", "another-leaves"],
 )
-def test_a_node_of_a_url_with_several_is_not_left_while_a_call_waits_for_a_row(
-    trio: GaleraTrio, place: str, another_leaves: bool
-) -> None:
+def test_a_waiting_call_leaves_no_node(trio: GaleraTrio, place: str, another_leaves: bool) -> None:
     """Another node takes writes too, and sees fewer nodes than before: that says nothing about this
     one, whose session would be cut off, and whose lock another node's transaction would break."""
     make_tables(trio, place, "naive")

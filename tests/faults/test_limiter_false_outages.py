@@ -47,9 +47,7 @@ def test_a_hasty_caller_is_alone(own_redis: RedisServer, caplog: pytest.LogCaptu
     assert caplog.messages == []
 
 
-def test_callers_who_do_not_wait_find_an_outage_after_the_timeout_of_the_store(
-    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_outages_are_found_at_all(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     with own_redis.redis(timeout=0.3) as store:
         limiter = hotcount.Limiter(store, "1000000/day", on_error="open")
         limiter.hit("k")

@@ -11,7 +11,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio, hit_all
+from hotcount import Redis, aio, hit_all
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
@@ -115,9 +115,7 @@ def test_the_policy_answers_until_redis_does(
     "name",
     ["paused", *(pytest.param(one, marks=pytest.mark.long) for one in FAULTS if one != "paused")],
 )
-def test_a_loop_keeps_its_pace_during_an_outage(
-    name: str, own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_a_loop_keeps_its_pace_meanwhile(name: str, own_redis: RedisServer, direct: Redis) -> None:
     the_fault = fault(name, own_redis, direct)
     direct.ping()
 
@@ -295,9 +293,7 @@ def test_a_refusal_of_another_store_gives_back(own_redis: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_what_a_late_reserve_holds_is_let_go_of_when_a_policy_answered_it(
-    own_redis: RedisServer, direct: hotcount.Redis, is_awaited: bool
-) -> None:
+def test_a_late_reserve_is_let_go(own_redis: RedisServer, direct: Redis, is_awaited: bool) -> None:
     looks = hotcount.Limiter(direct, "10/300 days")
     with (
         FaultProxy(own_redis.socket) as proxy,

@@ -12,6 +12,7 @@ from pathlib import Path
 import hotcount
 import pytest
 import sqlalchemy as sa
+from hotcount import Votes
 
 from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
 from tests.faults.test_erased_stays import (
@@ -47,9 +48,7 @@ def set_ids_ahead(past: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("erase", ["erase_user", "remove_item"])
-def test_a_copy_whose_ids_were_ahead_of_the_erasure_brings_nothing_back(
-    sides: BothSides, past: Snapshot, votes: hotcount.Votes, erase: str
-) -> None:
+def test_a_copy_with_ids_ahead(sides: BothSides, past: Snapshot, votes: Votes, erase: str) -> None:
     dump = past.server.folder / "dump.rdb"
     votes.cast(1, 8)
     drained_but_open(votes)

@@ -151,9 +151,7 @@ def test_a_caller_that_waits_for_a_dial_is_told_when_its_client_is_closed(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_calls_of_a_loop_whose_handshake_takes_longer_than_they_wait_end_at_their_deadlines(
-    slow: FaultProxy, new_loop: LoopFactory
-) -> None:
+def test_calls_of_a_loop_end_before_the_handshake(slow: FaultProxy, new_loop: LoopFactory) -> None:
     async def work() -> None:
         redis = hotcount.aio.Redis(slow.url, timeout=20, connect_timeout=20)
         for _ in range(10):

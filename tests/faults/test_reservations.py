@@ -172,7 +172,7 @@ def test_no_caller_leaves_a_hold(own_redis: RedisServer, policy: hotcount.limite
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_window"])
-def test_scripts_are_sent_again_and_every_key_has_an_expiry(
+def test_scripts_are_sent_again(
     own_redis: RedisServer, algorithm: hotcount.limiter.Algorithm
 ) -> None:
     with own_redis.redis() as redis:

@@ -85,9 +85,7 @@ OPTIONS = pytest.mark.parametrize(
 
 
 @OPTIONS
-def test_a_number_is_known_for_the_max_age_of_the_queue_that_took_the_add(
-    clocked: Clocked, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_number_is_known(clocked: Clocked, tmp_path: Path, options: dict[str, Any]) -> None:
     path = tmp_path / "adds"
     leave_unsent(clocked, path, **options)
     waits = path.read_bytes()

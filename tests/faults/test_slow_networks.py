@@ -60,9 +60,7 @@ def reset_every_200_ms(proxy: FaultProxy) -> Callable[[threading.Event], object]
     return breaking
 
 
-def test_connections_that_are_reset_every_200_ms_lose_and_double_nothing(
-    far: tuple[FaultProxy, str], journal_side: JournalSide
-) -> None:
+def test_connections_that_are_reset(far: tuple[FaultProxy, str], journal_side: JournalSide) -> None:
     proxy, url = far
     make_tables(journal_side)
     told: dict[str, set[int]] = {"cast": set(), "unknown": set(), "not applied": set()}

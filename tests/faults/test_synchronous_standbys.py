@@ -208,9 +208,7 @@ def test_votes_that_a_standby_confirms_late_are_counted(strategy: str, primary: 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_vote_whose_wait_somebody_cancels_is_counted_once_a_standby_has_it(
-    strategy: str, postgres_primary: PostgresPrimary
-) -> None:
+def test_a_cancelled_wait_is_counted_once(strategy: str, postgres_primary: PostgresPrimary) -> None:
     primary = postgres_primary
     with votes_by(primary, strategy, "cancelled") as votes, ThreadPoolExecutor(1) as pool:
         with standby_silent(primary):

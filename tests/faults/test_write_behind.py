@@ -141,9 +141,7 @@ def flush_beside_a_dead_worker(
     return stream, flush, reports
 
 
-def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_a_flush_beside_others(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     server = start_redis()
     with (
         hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes,
@@ -161,9 +159,7 @@ def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
         assert reports == [hotcount.FlushReport(acked=0, pending=1, at_risk=2)]
 
 
-def test_a_flush_whose_redis_stops_answering_reports_what_it_saw_last(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_a_flush_of_a_mute_redis(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     server = start_redis()
     with (
         hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes,
@@ -234,9 +230,7 @@ def test_votes_are_acknowledged_while_the_database_is_away_for_longer_than_max_a
 
 
 @pytest.mark.long
-def test_a_worker_that_waits_for_a_stopped_redis_ends_within_its_round(
-    tmp_path: Path, start_redis: Callable[..., RedisServer]
-) -> None:
+def test_a_worker_ends_in_a_round(tmp_path: Path, start_redis: Callable[..., RedisServer]) -> None:
     server = start_redis()
     with hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes:
         votes.create_tables()

@@ -114,9 +114,7 @@ def url(request: pytest.FixtureRequest, database_path: Path) -> str:
 
 
 @pytest.mark.parametrize("ack", ["cache", "sql"])
-def test_kill_9_of_writers_beside_two_workers_loses_no_acknowledged_add(
-    url: str, own_redis: RedisServer, tmp_path: Path, ack: str
-) -> None:
+def test_kill_9_of_writers(url: str, own_redis: RedisServer, tmp_path: Path, ack: str) -> None:
     views = counter(url, own_redis)
     workers = Workers(views, 2)
     acknowledged = programs = 0
@@ -211,9 +209,7 @@ def test_an_add_that_never_left_is_not_counted(own_redis: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT], ids=["sent", "answer"])
-def test_a_cut_at_any_byte_counts_every_add_once_or_says_that_it_did_not(
-    own_redis: RedisServer, proxy: FaultProxy, direction: int
-) -> None:
+def test_a_cut_at_any_byte(own_redis: RedisServer, proxy: FaultProxy, direction: int) -> None:
     views = counter(MEMORY, proxy.url, timeout=0.3)
     views.add("k0")
     counted = 1
@@ -362,9 +358,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("how", ["there", "away"])
-def test_a_program_that_ends_sends_its_local_adds_or_says_that_they_are_lost(
-    own_redis: RedisServer, database_path: Path, how: str
-) -> None:
+def test_a_program_that_ends_tells(own_redis: RedisServer, database_path: Path, how: str) -> None:
     command = [sys.executable, "-c", LEAVES, f"sqlite:///{database_path}", own_redis.url]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:

@@ -13,6 +13,7 @@ from typing import Any
 import hotcount
 import psycopg
 import pytest
+from hotcount import Redis, Votes
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually, stand_still
@@ -59,9 +60,7 @@ def age(direct: hotcount.Redis) -> None:
 FIRST = next(item for item in range(1, 41) if shard_of(item, 16) == 0)
 
 
-def test_a_page_whose_reply_was_lost_is_free_at_once(
-    votes: hotcount.Votes, url: str, proxy: FaultProxy, direct: hotcount.Redis
-) -> None:
+def test_a_lost_page_is_free(votes: Votes, url: str, proxy: FaultProxy, direct: Redis) -> None:
     with hotcount.Votes(url, proxy.url, "write_behind", workers=1) as through:
         worker = through.sync_worker()
         for user in range(2):

@@ -6,6 +6,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import Redis
 
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import flushing_scripts, together
@@ -60,9 +61,7 @@ def full_name(kind: str, key: str) -> str:
     return f"limit:default:{kind}:1000000/day:{key}" if kind in LIMITERS else f"count:{key}"
 
 
-def test_concurrent_calls_of_one_counter_travel_together_and_each_gets_its_own_value(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_concurrent_calls_of_one_counter_share_sends(own_redis: RedisServer, direct: Redis) -> None:
     with own_redis.redis(timeout=20) as redis:
         counter = hotcount.Counter(redis, ttl=600)
         before = calls_of(direct, "evalsha")
@@ -75,9 +74,7 @@ def test_concurrent_calls_of_one_counter_travel_together_and_each_gets_its_own_v
 
 
 @pytest.mark.parametrize("kind", [*LIMITERS, "sliding_log"])
-def test_hits_that_travel_together_are_decided_one_after_the_other(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
-) -> None:
+def test_hits_of_one_send_are_in_order(own_redis: RedisServer, direct: Redis, kind: Any) -> None:
     with own_redis.redis(timeout=20) as redis:
         # A day, so that nothing is refilled meanwhile.
         limiter = hotcount.Limiter(redis, "500/day", algorithm=kind)
@@ -90,9 +87,7 @@ def test_hits_that_travel_together_are_decided_one_after_the_other(
 
 
 @ALL
-def test_a_key_of_another_type_fails_its_own_callers_only(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
-) -> None:
+def test_a_key_of_another_type_fails_own(own_redis: RedisServer, direct: Redis, kind: Any) -> None:
     direct.execute("RPUSH", full_name(kind, "bad"), "x")
     with own_redis.redis(timeout=20) as redis:
         call = CALLS[kind](redis)
@@ -123,9 +118,7 @@ def test_a_key_of_another_type_fails_its_own_callers_only(
 
 
 @ALL
-def test_a_key_that_an_acl_denies_fails_its_own_callers_only(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
-) -> None:
+def test_a_key_that_an_acl_denies_fails(own_redis: RedisServer, direct: Redis, kind: Any) -> None:
     direct.execute("ACL", "SETUSER", "u", "on", ">p", "+@all", "~*k*", "resetchannels")
     with hotcount.Redis(own_redis.login("u", "p"), timeout=20) as redis:
         call = CALLS[kind](redis)
@@ -153,9 +146,7 @@ def test_a_key_that_an_acl_denies_fails_its_own_callers_only(
 
 
 @ALL
-def test_scripts_that_are_flushed_under_load_lose_and_double_nothing(
-    own_redis: RedisServer, direct: hotcount.Redis, kind: Any
-) -> None:
+def test_scripts_that_are_flushed(own_redis: RedisServer, direct: Redis, kind: Any) -> None:
     with own_redis.redis(timeout=20) as redis, flushing_scripts(direct) as flushes:
         call = CALLS[kind](redis)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter as Tally
 
 import hotcount
-from hotcount import aio
+from hotcount import Redis, aio
 
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import flushing_scripts, together
@@ -13,9 +13,7 @@ THREADS = 64
 ROUNDS = 40
 
 
-def test_upserts_of_many_threads_travel_together_and_each_gets_its_own_status(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
+def test_upserts_of_many_threads_travel_together(own_redis: RedisServer, direct: Redis) -> None:
     direct.execute("RPUSH", "list", "x")
     direct.execute("ZADD", "leak", 1, "x")
     with own_redis.redis(timeout=20) as redis:

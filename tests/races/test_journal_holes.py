@@ -50,9 +50,7 @@ def test_a_count_from_the_item_row_for_update_beside_a_fold_is_counted_twice(
     play.close()
 
 
-def test_a_count_from_the_item_row_after_ones_own_update_is_counted_twice(
-    mariadb_server: MariaDbServer, mariadb_database: str
-) -> None:
+def test_a_count_from_ones_own_update(mariadb_server: MariaDbServer, mariadb_database: str) -> None:
     play = MariaDbPlay(mariadb_server, mariadb_database)
     caller = play.session()
     caller.run("ALTER TABLE item ADD COLUMN title TEXT")

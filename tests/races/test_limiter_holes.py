@@ -15,6 +15,7 @@ from typing import Any
 import hotcount
 import pytest
 import redis
+from hotcount import Redis
 
 from notebooks import ways
 from tests.support.limiters import SAFE
@@ -55,9 +56,7 @@ def wait_for_blocked(direct: hotcount.Redis) -> None:
         time.sleep(0.005)
 
 
-def admitted_between_check_and_act(
-    direct: hotcount.Redis, calls: list[Callable[[], object]]
-) -> int:
+def admitted_between_check_and_act(direct: Redis, calls: list[Callable[[], object]]) -> int:
     """Callers of a limit of 1 that all have checked before any of them acts."""
     with ThreadPoolExecutor(CALLERS) as pool:
         # Reads are answered, writes and scripts wait: each caller stops at its first write.
@@ -88,9 +87,7 @@ def hits_of(
 
 
 @pytest.mark.parametrize("algorithm", SAFE)
-def test_the_librarys_algorithms_admit_the_limit_to_callers_at_once(
-    own_redis: RedisServer, direct: hotcount.Redis, algorithm: str
-) -> None:
+def test_library_limits_are_exact(own_redis: RedisServer, direct: Redis, algorithm: str) -> None:
     with ExitStack() as stack:
         calls = list(hits_of(own_redis, stack, algorithm))
         assert admitted_between_check_and_act(direct, calls) == 1

@@ -5,6 +5,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import Database, SlottedCounter
 
 from tests.support.together import together
 
@@ -18,9 +19,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"slots": 8, "slot_choice": request.param}
 
 
-def several(
-    database: hotcount.Database, options: dict[str, Any], number: int = 4
-) -> list[hotcount.SlottedCounter]:
+def several(database: Database, options: dict[str, Any], number: int = 4) -> list[SlottedCounter]:
     """Counters with a queue each, as so many processes have: their transactions do meet."""
     counters = [hotcount.SlottedCounter(database, **options) for _ in range(number)]
     counters[0].create_table()

@@ -11,6 +11,7 @@ from typing import Any
 
 import hotcount
 import psycopg
+from hotcount import FlushReport, Votes
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
@@ -101,9 +102,7 @@ class Play:
     def cast(self, item: int, user: int, value: int = 1) -> hotcount.Cast:
         return self.votes.cast(item, user, value, timeout=30)
 
-    def flush(
-        self, votes: hotcount.Votes | None = None, timeout: float = 30
-    ) -> hotcount.FlushReport:
+    def flush(self, votes: Votes | None = None, timeout: float = 30) -> FlushReport:
         """Waits for items that are held, until the timeout."""
         return (votes or self.votes).flush(timeout=timeout)
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import hotcount
+from hotcount import Votes
 
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.sql_votes import make_votes, open_votes
@@ -38,9 +39,7 @@ class MariaDbSide:
         self.database = database
         self.url = server.url(database)
 
-    def votes(
-        self, strategy: Any = "batched", user: str = "root", **options: Any
-    ) -> hotcount.Votes:
+    def votes(self, strategy: Any = "batched", user: str = "root", **options: Any) -> Votes:
         return open_votes(self.server.url(self.database, user=user), strategy, **options)
 
     def new(self, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
