@@ -18,6 +18,7 @@ from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 GROUPED = ["batched", "cached"]
+SERVERS = ("postgresql", "mariadb")
 SIZE = 40
 
 
@@ -53,145 +54,91 @@ PERSONS = [
 ]
 NO_PADDING = "utf8mb4_0900_bin" if is_mysql() else "utf8mb4_nopad_bin"
 KNOWN = ", FOREIGN KEY (user_id) REFERENCES person (id)"
-RAISE = (
-    "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-    "IF NEW.user_id = 13 THEN RAISE EXCEPTION 'not you'; END IF; RETURN NEW; END $$"
-)
+AT_COMMIT = " DEFERRABLE INITIALLY DEFERRED"
+
+
+def vote_tables(more: str = "", *before: str, user_id: str = "BIGINT") -> dict[str, list[str]]:
+    table = vote_table(user_id, more)
+    sqlite = vote_table("INTEGER", more, text="INTEGER")
+    return {"sqlite": [*before, sqlite], **{key: [*before, table] for key in SERVERS}}
+
+
+def refusing(
+    table: str, when: str, why: str = "not you", more: str = "", *,
+    write: str = "INSERT", sqlite: str = "BEFORE {} ABORT", name: str = "refuse",
+) -> dict[str, list[str]]:  # fmt: skip
+    """Triggers that refuse a write of the table, if `when` says so of the new row. `more` follows
+    the words; `sqlite` says when it fires there and how it raises."""
+    moment, _, how = sqlite.format(write).rpartition(" ")
+    begins = f"CREATE TRIGGER {name}"
+    writes = write if write == "UPDATE" else "INSERT OR UPDATE"
+    return {
+        "sqlite": [
+            f"{begins} {moment} ON {table} WHEN {when} BEGIN SELECT RAISE({how}, '{why}'); END"
+        ],
+        "postgresql": [
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {when} "
+            f"THEN RAISE EXCEPTION '{why}'{more}; END IF; RETURN NEW; END $$",
+            f"{begins} BEFORE {writes} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()",
+        ],
+        "mariadb": [
+            f"{begins} BEFORE {write} ON {table} FOR EACH ROW IF {when} THEN "
+            f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{why}'{more}; END IF"
+        ],
+    }
+
+
+VOTER = ("vote", "NEW.user_id = 13")
+TRIGGER = {"sqlite": "SQLITE_CONSTRAINT_TRIGGER", "postgresql": "P0001", "mariadb": "1644"}
+IN_SQLITE = {"sqlite": TRIGGER["sqlite"]}
+OF_CHECK = {"sqlite": "SQLITE_CONSTRAINT_CHECK", "postgresql": "23514"}
+OF_KEY = {"sqlite": "SQLITE_CONSTRAINT_FOREIGNKEY", "postgresql": "23503"}
 
 REFUSALS: dict[str, Refusal] = {
-    "trigger": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_TRIGGER", "postgresql": "P0001", "mariadb": "1644"},
-        after={
-            "sqlite": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON vote WHEN NEW.user_id = 13 "
-                "BEGIN SELECT RAISE(ABORT, 'not you'); END"
-            ],
-            "postgresql": [
-                RAISE,
-                "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON vote FOR EACH ROW "
-                "EXECUTE FUNCTION refuse()",
-            ],
-            "mariadb": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON vote FOR EACH ROW "
-                "IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not you'; "
-                "END IF"
-            ],
-        },
-    ),
+    "trigger": Refusal(TRIGGER, after=refusing(*VOTER)),
     # What a poll that is closed may well raise, and the server itself hardly ever.
     "trigger with a code of the server's": Refusal(
         {"postgresql": "55000"},
-        after={
-            "postgresql": [
-                RAISE.replace(
-                    "'not you'", "'not you' USING ERRCODE = 'object_not_in_prerequisite_state'"
-                ),
-                "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON vote FOR EACH ROW "
-                "EXECUTE FUNCTION refuse()",
-            ]
-        },
+        after=refusing(*VOTER, more=" USING ERRCODE = 'object_not_in_prerequisite_state'"),
     ),
     # To PostgreSQL that is a serialization failure, which passes.
     "trigger with a code of another database's": Refusal(
-        {"mariadb": "40001"},
-        after={
-            "mariadb": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON vote FOR EACH ROW "
-                "IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' "
-                "SET MESSAGE_TEXT = 'not you', MYSQL_ERRNO = 40001; END IF"
-            ]
-        },
+        {"mariadb": "40001"}, after=refusing(*VOTER, more=", MYSQL_ERRNO = 40001")
     ),
     "trigger that leaves the row": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_TRIGGER"},
-        after={
-            "sqlite": [
-                "CREATE TRIGGER refuse AFTER INSERT ON vote WHEN NEW.user_id = 13 "
-                "BEGIN SELECT RAISE(FAIL, 'not you'); END"
-            ]
-        },
+        IN_SQLITE, after=refusing(*VOTER, sqlite="AFTER {} FAIL")
     ),
     "trigger that rolls back": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_TRIGGER"},
-        after={
-            "sqlite": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON vote WHEN NEW.user_id = 13 "
-                "BEGIN SELECT RAISE(ROLLBACK, 'not you'); END"
-            ]
-        },
+        IN_SQLITE, after=refusing(*VOTER, sqlite="BEFORE {} ROLLBACK")
     ),
     "trigger of the item": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_TRIGGER", "postgresql": "P0001", "mariadb": "1644"},
-        after={
-            "sqlite": [
-                "CREATE TRIGGER refuse BEFORE UPDATE ON item WHEN NEW.id = 9 "
-                "BEGIN SELECT RAISE(ABORT, 'closed'); END"
-            ],
-            "postgresql": [
-                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-                "IF NEW.id = 9 THEN RAISE EXCEPTION 'closed'; END IF; RETURN NEW; END $$",
-                "CREATE TRIGGER refuse BEFORE UPDATE ON item FOR EACH ROW "
-                "EXECUTE FUNCTION refuse()",
-            ],
-            "mariadb": [
-                "CREATE TRIGGER refuse BEFORE UPDATE ON item FOR EACH ROW "
-                "IF NEW.id = 9 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'closed'; END IF"
-            ],
-        },
+        TRIGGER, after=refusing("item", "NEW.id = 9", "closed", write="UPDATE")
     ),
+    "no such poll": Refusal(TRIGGER, after=refusing(*VOTER, "no such poll")),
     "trigger at the commit": Refusal(
         {"postgresql": "P0001"},
         after={
             "postgresql": [
-                RAISE,
+                refusing(*VOTER)["postgresql"][0],
                 "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON vote DEFERRABLE INITIALLY "
                 "DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()",
             ]
         },
     ),
-    "check": Refusal(
-        {
-            "sqlite": "SQLITE_CONSTRAINT_CHECK",
-            "postgresql": "23514",
-            "mariadb": "4025",
-            "mysql": "3819",
-        },
-        tables={
-            "sqlite": [vote_table("INTEGER", CHECK, text="INTEGER")],
-            "postgresql": [vote_table("BIGINT", CHECK)],
-            "mariadb": [vote_table("BIGINT", CHECK)],
-        },
-    ),
-    "unknown person": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_FOREIGNKEY", "postgresql": "23503", "mariadb": "1452"},
-        tables={
-            "sqlite": [*PERSONS, vote_table("INTEGER", KNOWN, text="INTEGER")],
-            "postgresql": [*PERSONS, vote_table("BIGINT", KNOWN)],
-            "mariadb": [*PERSONS, vote_table("BIGINT", KNOWN)],
-        },
-    ),
+    "check": Refusal({**OF_CHECK, "mariadb": "4025", "mysql": "3819"}, tables=vote_tables(CHECK)),
+    "unknown person": Refusal({**OF_KEY, "mariadb": "1452"}, tables=vote_tables(KNOWN, *PERSONS)),
     "unknown person at the commit": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_FOREIGNKEY", "postgresql": "23503"},
-        tables={
-            "sqlite": [
-                *PERSONS,
-                vote_table("INTEGER", KNOWN + " DEFERRABLE INITIALLY DEFERRED", text="INTEGER"),
-            ],
-            "postgresql": [
-                *PERSONS,
-                vote_table("BIGINT", KNOWN + " DEFERRABLE INITIALLY DEFERRED"),
-            ],
-        },
+        OF_KEY, tables=vote_tables(KNOWN + AT_COMMIT, *PERSONS)
     ),
     "domain": Refusal(
         {"postgresql": "23514"},
-        tables={
-            "postgresql": ["CREATE DOMAIN voter AS bigint CHECK (value <> 13)", vote_table("voter")]
-        },
+        tables=vote_tables(
+            "", "CREATE DOMAIN voter AS bigint CHECK (value <> 13)", user_id="voter"
+        ),
     ),
     "narrow integer": Refusal(
         {"postgresql": "22003", "mariadb": "1264"},
-        tables={"postgresql": [vote_table("INTEGER")], "mariadb": [vote_table("INTEGER")]},
+        tables=vote_tables(user_id="INTEGER"),
         user=2**31,
     ),
     "narrow text": Refusal(
@@ -211,14 +158,6 @@ REFUSALS: dict[str, Refusal] = {
         others=str,
     ),
 }
-
-REFUSALS["no such poll"] = Refusal(
-    REFUSALS["trigger"].codes,
-    after={
-        dialect: [statement.replace("not you", "no such poll") for statement in statements]
-        for dialect, statements in REFUSALS["trigger"].after.items()
-    },
-)
 
 
 def item_of(kind: str, place: int, bad: int) -> int:
@@ -347,21 +286,8 @@ def test_votes_of_one_user_keep_their_order(sides: BothSides, strategy: str) -> 
 @pytest.mark.parametrize("strategy", GROUPED)
 def test_one_refused_anonymous_vote_of_forty_fails_alone(sides: BothSides, strategy: str) -> None:
     votes = make(sides, "trigger", strategy)
-    refuse = {
-        "sqlite": "CREATE TRIGGER refuse_op BEFORE INSERT ON vote_anonymous "
-        "WHEN NEW.op_id = 'bad' BEGIN SELECT RAISE(ABORT, 'not you'); END",
-        "postgresql": "CREATE FUNCTION refuse_op() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        "IF NEW.op_id = 'bad' THEN RAISE EXCEPTION 'not you'; END IF; RETURN NEW; END $$",
-        "mariadb": "CREATE TRIGGER refuse_op BEFORE INSERT ON vote_anonymous FOR EACH ROW "
-        "IF NEW.op_id = 'bad' THEN SIGNAL SQLSTATE '45000'; END IF",
-    }[sides.dialect]
-    run(sides, refuse)
-    if sides.dialect == "postgresql":
-        run(
-            sides,
-            "CREATE TRIGGER refuse_op BEFORE INSERT ON vote_anonymous FOR EACH ROW "
-            "EXECUTE FUNCTION refuse_op()",
-        )
+    triggers = refusing("vote_anonymous", "NEW.op_id = 'bad'", name="refuse_op")
+    run(sides, *triggers[sides.dialect])
     op_ids = ["bad" if place == 17 else f"op-{place}" for place in range(SIZE)]
     casts = votes.cast_many([1] * SIZE, None, op_ids=op_ids, errors="return")
     assert list(casts.errors) == [17]
@@ -386,25 +312,8 @@ def test_a_table_that_is_gone_fails_all_votes_at_once(sides: BothSides, strategy
 def test_one_refused_key_of_a_slotted_counters_batch_fails_alone(sides: BothSides) -> None:
     counter = hotcount.SlottedCounter(sides.database)
     counter.create_table()
-    run(
-        sides,
-        *{
-            "sqlite": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON hotcount_slot WHEN NEW.key = 'bad' "
-                "BEGIN SELECT RAISE(ABORT, 'not you'); END"
-            ],
-            "postgresql": [
-                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-                "IF NEW.key = 'bad' THEN RAISE EXCEPTION 'not you'; END IF; RETURN NEW; END $$",
-                "CREATE TRIGGER refuse BEFORE INSERT ON hotcount_slot FOR EACH ROW "
-                "EXECUTE FUNCTION refuse()",
-            ],
-            "mariadb": [
-                "CREATE TRIGGER refuse BEFORE INSERT ON hotcount_slot FOR EACH ROW "
-                "IF NEW.`key` = 'bad' THEN SIGNAL SQLSTATE '45000'; END IF"
-            ],
-        }[sides.dialect],
-    )
+    key = "NEW.`key`" if sides.dialect == "mariadb" else "NEW.key"
+    run(sides, *refusing("hotcount_slot", f"{key} = 'bad'")[sides.dialect])
     amounts = {f"k{place}": 1 for place in range(SIZE)} | {"bad": 1, "last": 1}
     before = sides.database.stats()["transactions"]
     with pytest.raises(hotcount.BatchError) as failed:
