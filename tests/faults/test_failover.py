@@ -333,7 +333,7 @@ def waits_for_row(pair: Pair) -> bool:
 
 def test_hosts_of_two_clusters_are_refused_at_the_first_dial_of_the_second() -> None:
     with started("postgresql") as pair:
-        stranger = PostgresServer()
+        stranger = PostgresServer(is_stranger=True)
         try:
             stranger.start()
             with FaultProxy(stranger.folder / ".s.PGSQL.5432") as proxy:
