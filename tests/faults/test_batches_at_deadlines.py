@@ -71,10 +71,11 @@ def test_a_batch_shares_its_errors(own_redis: RedisServer, name: str, is_awaited
     check(batch, late, most=8)
 
 
-@pytest.mark.alone
 def test_a_batch_of_a_primary_that_stands_still_shares_its_errors(tmp_path: Path) -> None:
+    # Nobody takes its place, however long a busy machine makes the pauses.
+    patient = ("--cluster-node-timeout", "60000")
     with (
-        RedisCluster(tmp_path).started() as cluster,
+        RedisCluster(tmp_path, replicas=False, config=patient).started() as cluster,
         hotcount.Redis(cluster.url, timeout=20, max_queue=SIZE) as store,
     ):
         hotcount.Counter(store).add_many(KEYS[:100])

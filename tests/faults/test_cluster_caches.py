@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import operator
 import threading
 import time
 from collections import Counter
@@ -20,16 +21,17 @@ from tests.support.together import beside
 from tests.support.votes_strategies import shard_of
 from tests.support.wrong_clock import WrongClock
 
-pytestmark = [pytest.mark.server, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.timed]
 
 ITEMS = list(range(1, 41))
 KEYS = [f"page:{number}" for number in ITEMS]
 
 
 def reshard(cluster: RedisCluster) -> None:
+    """Of one primary's slots half of those with streams and cells, and some of the empty ones."""
+    used = {key_slot(name) for name in cluster.nodes[0].client.keys("*")}
     own = [slot for slot, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
-    # Half of that primary's slots, so that streams and cells are among them.
-    for slot in own[::2]:
+    for slot in sorted({*sorted(used)[::2], *own[::16]}):
         cluster.reshard(0, 1, range(slot, slot + 1))
 
 
@@ -42,40 +44,45 @@ def kill(cluster: RedisCluster) -> None:
     cluster.wait_ok()
 
 
-def wait_for_heir(cluster: RedisCluster) -> None:
-    """Until the replica of the first primary has taken its place, and all others know."""
-    eventually(lambda: cluster.nodes[3].client.info("replication")["role"] == "master")
-    others = cluster.nodes[1:]
-    eventually(lambda: all(cluster.owners(node)[0] == cluster.nodes[3].port for node in others))
-
-
 class Running:
-    """Calls `one` again and again, in threads, until the block ends."""
+    """Calls `one` again and again, in threads: before and after the block for half a second, and in
+    each thread so often."""
+
+    OFTEN = 40
 
     def __init__(self, one: Callable[[int], None]) -> None:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(one, i)) for i in range(4)]
+        self._calls = [0] * 4
         self.failed: list[BaseException] = []
 
     def _run(self, one: Callable[[int], None], first: int) -> None:
         try:
-            number = first
             while not self._stop.is_set():
-                one(number)
-                number += 4
+                one(first + 4 * self._calls[first])
+                self._calls[first] += 1
         except BaseException as error:  # The test's thread raises it.
             self.failed.append(error)
+
+    def _await_more(self) -> None:
+        goals = [calls + self.OFTEN for calls in self._calls]
+        time.sleep(0.5)  # Rounds of a worker.
+        eventually(
+            lambda: bool(self.failed) or all(map(operator.ge, self._calls, goals)), seconds=60
+        )
 
     def __enter__(self) -> None:
         for thread in self._threads:
             thread.start()
-        time.sleep(0.5)
+        self._await_more()
 
     def __exit__(self, *_: object) -> None:
-        time.sleep(0.5)
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        try:
+            self._await_more()
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
         assert not self.failed
 
 
@@ -166,7 +173,7 @@ def test_votes_of_a_new_process_do_not_wait_for_a_node_of_other_streams(
         async def cast_in_a_loop() -> None:
             waiting = [asyncio.create_task(late_in_a_loop.cast(item, 2)) for item in away]
             await asyncio.sleep(0.2)
-            await late_in_a_loop.cast_many(others, [2] * len(others), timeout=1)
+            await late_in_a_loop.cast_many(others, [2] * len(others), timeout=1 + BUSY)
             assert not any(task.done() for task in waiting)
             await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -182,7 +189,7 @@ def test_votes_of_a_new_process_do_not_wait_for_a_node_of_other_streams(
             waiting = threading.Thread(target=cast_away)
             waiting.start()
             time.sleep(0.2)
-            late.cast_many(others, [2] * len(others), timeout=1)
+            late.cast_many(others, [2] * len(others), timeout=1 + BUSY)
             assert waiting.is_alive()
             waiting.join()
         cluster.resume(0)
@@ -254,7 +261,7 @@ def test_votes_that_a_failover_lost_count(cluster: RedisCluster, cached: hotcoun
     cluster.hold_replicas(0)
     cast(ITEMS, range(3, 6))
     cluster.kill(0)
-    wait_for_heir(cluster)
+    cluster.wait_for_heir(0)
     cast(ITEMS[::2], range(6, 16))
     worker.run_once()
     assert worker.run_once().recounted >= len(ITEMS) // 8
@@ -279,7 +286,7 @@ def test_votes_that_a_primary_lost_count(cluster: RedisCluster, cached: hotcount
     cast(range(3, 6))
     worker.run_once()
     cluster.nodes[3].run("CLUSTER", "FAILOVER", "TAKEOVER")
-    wait_for_heir(cluster)
+    cluster.wait_for_heir(0)
     cluster.let_replicas_follow()
     eventually(lambda: cluster.nodes[0].client.info("replication")["role"] == "slave")
     cast(range(6, 7))
@@ -308,7 +315,7 @@ def test_votes_for_other_nodes_do_not_wait_for_one_that_is_away(
     # One wait, of a second at most, and then not another before a second has passed.
     assert time.monotonic() - began < 1.5 + BUSY
     assert slow <= 4
-    wait_for_heir(cluster)
+    cluster.wait_for_heir(0)
     cluster.resume(0)
     cluster.wait_ok()
     acknowledged = {(item, user) for item in ITEMS for user in (1, *users)}

@@ -235,6 +235,14 @@ class RedisCluster:
     def pause(self, index: int) -> None:
         self.nodes[index].send_signal(signal.SIGSTOP)
 
+    def wait_for_heir(self, index: int) -> None:
+        """Until the replica of this primary has taken its place, and all other nodes know."""
+        heir = self.nodes[index + self.primaries]
+        first = SLOTS * index // self.primaries
+        eventually(lambda: bool(heir.client.info("replication")["role"] == "master"))
+        others = [node for node in self.alive() if node is not self.nodes[index]]
+        eventually(lambda: all(self.owners(node)[first] == heir.port for node in others))
+
     def resume(self, index: int) -> None:
         self.nodes[index].send_signal(signal.SIGCONT)
 
