@@ -30,7 +30,7 @@ from tests.support.eventually import eventually
 from tests.support.fired import FaultProofs
 from tests.support.galera_trio import GaleraTrio
 from tests.support.journal_side import JournalSide
-from tests.support.long_tests import mark_long_tests
+from tests.support.long_tests import mark_long_tests, may_run_on_mysql
 from tests.support.loops import run
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.redis_cluster import RedisCluster
@@ -47,6 +47,9 @@ _numbers = itertools.count()
 
 # A test that takes one of them, itself or through another fixture, carries the marker `server`.
 SERVER_FIXTURES = {"redis_server", "own_redis", "postgres_server", "own_postgres", "mariadb_server"}
+
+# Markers of tests that do not run beside others, and options for them alone.
+PARTS = ("timed", "alone")
 
 # A file with no more of them may take long all the same.
 FEW_TESTS = 8
@@ -72,7 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     hang_guard.pytest_addoption(parser)
     which = parser.getgroup("hotcount").addoption
     which("--beside", action="store_true", help="leave out what cannot run beside other tests")
-    which("--alone", action="store_true", help="only that")
+    which("--timed", action="store_true", help="only tests of the marker timed")
+    which("--alone", action="store_true", help="only tests of the marker alone")
     which("--mysql", action="store_true", help="what runs on MariaDB, on MySQL instead")
     which("--faults", metavar="FILE", help="only tests of tests/faults/rows.py; results into FILE")
     which("--fault-rows", metavar="6,18", default="", help="with --faults: of these rows alone")
@@ -112,27 +116,37 @@ class MarkedTests:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --alone a file without the mark is not read: that takes longer than these tests."""
-    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.getoption("--alone") and is_test and "mark.alone" not in collection_path.read_text():
-        return True
+    """A file without tests of this run is not read, where the run is of few files."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    parts = [part for part in PARTS if config.getoption(part)]
+    if parts and not config.getoption("beside"):
+        text = collection_path.read_text()
+        return None if any(f"mark.{part}" in text for part in parts) else True
+    if config.getoption("--mysql") and config.getoption("-m") == "not long":
+        return None if may_run_on_mysql(collection_path) else True
     return None
+
+
+def part_of(item: pytest.Item) -> str:
+    """The option whose run it belongs to."""
+    return next((part for part in PARTS if item.get_closest_marker(part)), "beside")
 
 
 @pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    beside, alone = config.getoption("--beside"), config.getoption("--alone")
     mysql = config.getoption("--mysql")
+    parts = {part for part in ("beside", *PARTS) if config.getoption(part)}
     left_out = {
         item
         for item in items
         if (mysql and not meets_mysql(item))
         or (not mysql and item.get_closest_marker("mysql_only") is not None)
-        or (beside != alone and (item.get_closest_marker("alone") is None) == alone)
+        or (parts and part_of(item) not in parts)
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
-    if beside or mysql:
+    if "beside" in parts or mysql:
         put_long_files_first(items)
 
 

@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.interrupted_program import running
 from tests.support.redis_cluster import RedisCluster
 
-pytestmark = [pytest.mark.server, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.timed]
 
 KEYS = [f"user:{number}" for number in range(60)]
 TIMEOUT = 0.5

@@ -16,7 +16,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.redis_cluster import RedisCluster
 
-pytestmark = [pytest.mark.server, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.timed]
 
 KEYS = [f"k{number}" for number in range(60)]
 TIMEOUT = 0.5

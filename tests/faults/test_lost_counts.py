@@ -19,7 +19,7 @@ from tests.support.sqlalchemy_side import BothSides, both_sides
 from tests.support.together import in_threads
 from tests.support.votes_strategies import shard_of
 
-pytestmark = [pytest.mark.server, pytest.mark.alone]
+pytestmark = [pytest.mark.server, pytest.mark.timed]
 
 ITEMS = list(range(1, 41))
 

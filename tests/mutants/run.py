@@ -167,7 +167,7 @@ def tests_pass(path: str, log: Path) -> bool:
     return (
         (not label or passes([*ctest, "--output-on-failure"], log))
         and passes([*pytest, "-n", jobs, "--dist", "loadfile", "--beside", *files], log)
-        and passes([*pytest, "--alone", *files], log)
+        and passes([*pytest, "--timed", "--alone", *files], log)
     )
 
 

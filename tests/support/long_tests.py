@@ -193,6 +193,12 @@ ON_MYSQL = (
 CONTRACT_IDS = IDS | {name: name for name in DATABASES}
 
 
+def may_run_on_mysql(file: Path) -> bool:
+    """Whether a test of this file may run with --mysql that is not long."""
+    name = file.relative_to(CONTRACT.parent).as_posix()
+    return name.startswith(ON_MYSQL) or "mysql_only" in file.read_text()
+
+
 def mark_long_tests(items: Sequence[pytest.Item], *, mysql: bool) -> None:
     """mysql: the run is of --mysql. The differences between MySQL and MariaDB are in few files."""
     kept: dict[str, list[tuple[str, re.Pattern[str]]]] = defaultdict(list)
