@@ -50,7 +50,8 @@ from loadtest.peers.private_servers import (
     start_redis,
     url_of,
 )
-from tests.support.servers import PostgresServer, ServerProcess
+from tests.support.server_process import ServerProcess
+from tests.support.servers import PostgresServer
 
 DATABASES = ("sqlite", "postgres", "mariadb", "mysql")
 STRATEGIES = ("naive", "slotted", "batched", "cached", "write_behind")

@@ -14,7 +14,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.fired import fired
-from tests.support.servers import ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.support.together import join
 from tests.support.votes_strategies import cache_of, make_votes
 

@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 import pymysql  # type: ignore[import-untyped]
 
-from tests.support.servers import ServerProcess, make_folder
+from tests.support.server_process import ServerProcess
+from tests.support.servers import make_folder
 
 MariaDbError = pymysql.err.Error
 _SCRIPTS = Path("/usr/share/mysql")

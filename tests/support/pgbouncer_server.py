@@ -10,7 +10,8 @@ from pathlib import Path
 import psycopg
 
 from tests.support.fired import fired
-from tests.support.servers import PostgresServer, ServerProcess, unprivileged_user
+from tests.support.server_process import ServerProcess
+from tests.support.servers import PostgresServer, unprivileged_user
 
 _PORT = 6432
 

@@ -13,7 +13,8 @@ import redis
 from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
 from tests.support.fired import fired
-from tests.support.servers import RedisServer, ServerProcess, free_port, redis_program
+from tests.support.server_process import ServerProcess
+from tests.support.servers import RedisServer, free_port, redis_program
 
 SERVICE = "votes"
 
