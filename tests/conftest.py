@@ -52,7 +52,7 @@ SERVER_FIXTURES = {"redis_server", "own_redis", "postgres_server", "own_postgres
 PARTS = ("timed", "alone")
 
 # A file with no more of them may take long all the same.
-FEW_TESTS = 8
+FEW_TESTS = 60
 
 # A shell without job control starts what it runs in the background with SIGINT ignored, and Python
 # then raises no KeyboardInterrupt: tests of Ctrl-C would wait for nothing.

@@ -130,7 +130,8 @@ def test_a_primary_that_was_paused_and_goes_on_acknowledges_nothing(trio: Sentin
     audit = Audit()
     with hotcount.Redis(trio.url, timeout=5) as redis, Adders(redis, audit) as adders:
         trio.servers[0].send_signal(signal.SIGSTOP)
-        time.sleep(10)
+        trio.await_primary(1)
+        adders.await_more()
         trio.servers[0].send_signal(signal.SIGCONT)
         adders.await_more()
         # It calls itself a primary until the Sentinels make it a replica.
