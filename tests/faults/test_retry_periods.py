@@ -2,38 +2,27 @@
 
 Every key has an expiry, at every instant that was looked at.
 
-The period is a second, so that many end while Redis is away. Two counters, as of two processes, add
-to a few keys; one asks through a proxy that is cut and held. Redis is paused, killed and emptied of
-scripts meanwhile. An add is known by when it was called and when it returned: the seconds up to one
-that has passed hold at least the adds that had returned by then, and at most those that were called
-by then.
+The period is a second, so that many end while Redis is away. The seconds up to one that has passed
+hold at least the adds that had returned by then, and at most those that were called by then.
 """
 
 import random
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections import defaultdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import hotcount
 import pytest
 from hotcount import Queued, RetryQueue
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.faults.test_retry_queue import accepted
-from tests.faults.test_retry_windows import disturb
+from tests.faults.retry_storm import DURABLE, KEYS, Observer, drained, killed_programs, weathered
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
-KEYS = [f"k{number}" for number in range(5)]
-DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 SECOND = timedelta(seconds=1)
 # Half of the longest trip that Redis' clock is asked in, its client's timeout, and some more.
 SLACK = 0.15
@@ -49,10 +38,6 @@ return {#names, without}
 
 def now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-def drained(counter: Any) -> None:
-    eventually(lambda: counter.retry_stats().waiting == 0, 30)
 
 
 def after_the_second_of(at: datetime) -> None:
@@ -136,111 +121,44 @@ def test_a_user_without_expiries_counts_nothing(own_redis: RedisServer) -> None:
     assert admin.execute("PTTL", key) > 0
 
 
-class Observer(threading.Thread):
-    """Looks for keys without an expiry until it is told to stop."""
+class Immortals(Observer):
+    """Keys without an expiry."""
 
-    def __init__(self, server: RedisServer) -> None:
-        super().__init__(daemon=True)
-        self.server = server
-        self.stops = threading.Event()
-        self.looks = 0
-        self.immortal: set[bytes] = set()
+    pause = 0.001
 
-    def run(self) -> None:
-        while not self.stops.is_set():
-            try:
-                with self.server.redis(timeout=0.2) as redis:
-                    while not self.stops.wait(0.001):
-                        count, without = redis.execute("EVAL", LOOK, "0")
-                        self.looks += count > 0
-                        self.immortal.update(without)
-            except hotcount.HotcountError:
-                self.stops.wait(0.01)
+    def look(self, redis: hotcount.Redis) -> None:
+        count, without = redis.execute("EVAL", LOOK, "0")
+        self.looks += count > 0
+        self.immortal.update(without)
 
 
-class Adders:
-    """Threads that add 1 to the keys in turn, and when each add was called and returned."""
-
-    def __init__(self, counters: list[hotcount.PeriodCounter[int | Queued]], rate: float) -> None:
-        self.stops = threading.Event()
-        self.made: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self.queued = 0
-        self.unknown: dict[str, int] = defaultdict(int)
-        self.lock = threading.Lock()
-        self.threads = [
-            threading.Thread(target=self.run, args=(counter, 2 / rate), daemon=True)
-            for counter in counters
-            for _ in range(2)
-        ]
-
-    def run(self, counter: hotcount.PeriodCounter[int | Queued], pause: float) -> None:
-        turn = 0
-        while not self.stops.wait(pause):
-            key = KEYS[turn % len(KEYS)]
-            turn += 1
-            began = time.time()
-            answer: object = None
-            try:
-                answer = counter.add(key)
-            except hotcount.OutcomeUnknownError:
-                with self.lock:
-                    self.unknown[key] += 1
-                continue
-            ended = time.time()
-            with self.lock:
-                self.made[key].append((began, ended))
-                self.queued += isinstance(answer, Queued)
+def counter_of(store: hotcount.Redis) -> hotcount.PeriodCounter[int | Queued]:
+    return hotcount.PeriodCounter(store, "second", retry=RetryQueue())
 
 
 def storm(folder: Path, seconds: float, rate: float, seed: int) -> None:
-    draw = random.Random(seed)
-    server = RedisServer(folder, config=DURABLE).start()
     start = now()
-    try:
-        with FaultProxy(server.socket) as proxy:
-            stores = [server.redis(timeout=0.2), hotcount.Redis(proxy.url, timeout=0.2)]
-            counters = [
-                hotcount.PeriodCounter(store, "second", retry=RetryQueue()) for store in stores
-            ]
-            adders = Adders(counters, rate)
-            observer = Observer(server)
-            observer.start()
-            for thread in adders.threads:
-                thread.start()
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                disturb(server, proxy, draw)
-            adders.stops.set()
-            for thread in adders.threads:
-                thread.join()
-            for counter in counters:
-                drained(counter)
-            observer.stops.set()
-            observer.join()
-            stats = [counter.retry_stats() for counter in counters]
-            counts = {key: counters[0].series(key, start, now() + SECOND) for key in KEYS}
-    finally:
-        server.stop()
+    outages = weathered(folder, counter_of, Immortals, seconds=seconds, rate=rate, seed=seed)
+    with outages as (adders, observer, counters):
+        stats = [counter.retry_stats() for counter in counters]
+        counts = {key: counters[0].series(key, start, now() + SECOND) for key in KEYS}
     assert not observer.immortal, seed
     assert observer.looks > 10
     assert adders.queued > 0
     for each in stats:
         assert each.replayed == each.queued, (seed, each)
     for key, seconds_of in counts.items():
+        made, unknown = adders.made[key], len(adders.unknown[key])
         total = 0
         for second, count in seconds_of:
             total += count
             ends = (second + SECOND).timestamp()
-            least = sum(ended < ends - SLACK for _, ended in adders.made[key])
-            most = sum(began < ends + SLACK for began, _ in adders.made[key])
-            most += adders.unknown[key]
+            least = sum(ended < ends - SLACK for _, ended in made)
+            most = sum(began < ends + SLACK for began, _ in made) + unknown
             assert least <= total <= most, (seed, key, second)
-        assert len(adders.made[key]) <= total <= len(adders.made[key]) + adders.unknown[key]
-    print(
-        f"{sum(map(len, adders.made.values()))} adds, {adders.queued} queued,",
-        f"{sum(adders.unknown.values())} unknown; {sum(each.replayed for each in stats)} counted",
-        f"later; {observer.looks} looks",
-    )
+        assert len(made) <= total <= len(made) + unknown
+    replayed = sum(each.replayed for each in stats)
+    print(f"{adders.figures()}; {replayed} counted later; {observer.looks} looks")
 
 
 @pytest.mark.long
@@ -252,43 +170,20 @@ def test_a_minute_of_outages_counts_each_add_in_its_second(tmp_path: Path, seed:
 
 def kills(folder: Path, runs: int, rate: int, seed: int) -> None:
     """Kills Redis and the program at random; the periods must have what returned."""
-    draw = random.Random(seed)
-    server = RedisServer(folder, config=DURABLE).start()
-    path = folder / "adds"
+    server = RedisServer(folder, config=DURABLE)
     start = now()
-    least = most = 0
-    try:
-        for run in range(runs):
-            log = folder / f"log{run}"
-            program = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.support.retrying_program", server.url),
-                    *(str(path), str(log), str(rate), "4", "second"),
-                ],
-                stdout=subprocess.PIPE,
-            )
-            try:
-                assert program.stdout is not None
-                assert program.stdout.readline() == b"ready\n"
-                time.sleep(draw.uniform(0.1, 0.5))
-                server.kill()
-                time.sleep(draw.uniform(0.3, 0.6))
-                if run % 2:
-                    server.start()
-                    time.sleep(draw.uniform(0, 0.2))
-                assert program.poll() is None, program.stdout.read()
-            finally:
-                program.kill()
-                program.communicate()
-            if server.has_ended():
-                server.start()
-            returned, _ = accepted(log)
-            least += returned
-            most += returned + 4
+    with server.started():
+        restarts = [run % 2 == 1 for run in range(runs)]
+        least, most = killed_programs(
+            *(server, folder, random.Random(seed), restarts, str(rate), "4", "second"),
+            before=(0.1, 0.5),
+            away=(0.3, 0.6),
+            after=(0, 0.2),
+        )
         # A program knows Redis' clock to within half of the trip that it asked in, so an add that
         # waits may be in the second before or after its own.
         first, last = start - SECOND, now() + SECOND
-        queue = RetryQueue(path=path)
+        queue = RetryQueue(path=folder / "adds")
         with hotcount.PeriodCounter(server.redis(timeout=5), "second", retry=queue) as counter:
             drained(counter)
             stats = counter.retry_stats()
@@ -300,8 +195,6 @@ def kills(folder: Path, runs: int, rate: int, seed: int) -> None:
         assert stats.replayed == stats.queued, (seed, stats)
         assert least <= counted <= most, (seed, least, counted, most, stats)
         print(f"{least} returned, {most - least} more under way, {counted} counted, {stats}")
-    finally:
-        server.stop()
 
 
 def test_a_killed_program_and_a_killed_server_count_each_add_in_its_second(tmp_path: Path) -> None:

@@ -5,11 +5,8 @@ import os
 import random
 import signal
 import struct
-import subprocess
-import sys
 import threading
 import time
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import pytest
 from hotcount import Queued, RetryQueue
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
+from tests.faults.retry_storm import DURABLE, drained, killed_programs
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.servers import RedisServer
@@ -25,10 +23,6 @@ from tests.support.servers import RedisServer
 pytestmark = pytest.mark.server
 
 TTLS = pytest.mark.parametrize("ttl", [None, 600.0], ids=["immortal", "ttl"])
-
-
-def drained(counter: hotcount.Counter[int | Queued]) -> None:
-    eventually(lambda: counter.retry_stats().waiting == 0, 30)
 
 
 @TTLS
@@ -193,9 +187,7 @@ def test_an_add_of_an_ended_life_is_expired(own_redis: RedisServer, proxy: Fault
 
 
 def test_a_server_that_kept_its_data_counts_what_waits_once(tmp_path: Path) -> None:
-    config = ("--appendonly", "yes", "--appendfsync", "always")
-    server = RedisServer(tmp_path, config=config).start()
-    try:
+    with RedisServer(tmp_path, config=DURABLE).started() as server:
         counter = hotcount.Counter(server.redis(timeout=5), retry=RetryQueue())
         for done in range(5):
             assert counter.add("k") == 101 * done + 1
@@ -205,8 +197,6 @@ def test_a_server_that_kept_its_data_counts_what_waits_once(tmp_path: Path) -> N
             server.start()
             drained(counter)
         assert counter.get("k") == 505
-    finally:
-        server.stop()
 
 
 def test_a_user_who_may_not_remember_is_refused_alone(own_redis: RedisServer) -> None:
@@ -387,63 +377,26 @@ def test_a_key_that_was_reset_lives_to_the_end_of_its_life(own_redis: RedisServe
     assert 0 < after <= before
 
 
-def accepted(log: Path) -> tuple[int, int]:
-    """The adds that returned, and the threads."""
-    done: dict[str, int] = defaultdict(int)
-    for line in log.read_text().splitlines():
-        thread, number = line.split()
-        done[thread] = max(done[thread], int(number))
-    return sum(done.values()), len(done)
-
-
 def storm(folder: Path, seconds: float, outage: float, rate: int, kills: int, seed: int) -> None:
     """Kills Redis and the program at random; the counters must have what returned."""
     draw = random.Random(seed)
-    config = ("--appendonly", "yes", "--appendfsync", "always")
-    server = RedisServer(folder, config=config).start()
-    path = folder / "adds"
-    least = most = 0
-    try:
-        for run in range(kills):
-            log = folder / f"log{run}"
-            program = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.support.retrying_program", server.url),
-                    *(str(path), str(log), str(rate), "4"),
-                ],
-                stdout=subprocess.PIPE,
-            )
-            try:
-                assert program.stdout is not None
-                assert program.stdout.readline() == b"ready\n"
-                time.sleep(draw.uniform(0, seconds / 2))
-                server.kill()
-                time.sleep(draw.uniform(outage / 2, outage))
-                if draw.random() < 0.5:
-                    server.start()
-                    time.sleep(draw.uniform(0, seconds / 4))
-                assert program.poll() is None, program.stdout.read()
-            finally:
-                program.kill()
-                program.communicate()
-            if server.has_ended():
-                server.start()
-            if log.exists():
-                sum_of, threads = accepted(log)
-                least += sum_of
-                most += sum_of + max(threads, 4)
-            else:
-                most += 4
-        with hotcount.Counter(server.redis(timeout=5), retry=RetryQueue(path=path)) as counter:
-            eventually(lambda: counter.retry_stats().waiting == 0, 30 + 2 * outage)
+    server = RedisServer(folder, config=DURABLE)
+    with server.started():
+        restarts = [draw.random() < 0.5 for _ in range(kills)]
+        least, most = killed_programs(
+            *(server, folder, draw, restarts, str(rate), "4"),
+            before=(0, seconds / 2),
+            away=(outage / 2, outage),
+            after=(0, seconds / 4),
+        )
+        queue = RetryQueue(path=folder / "adds")
+        with hotcount.Counter(server.redis(timeout=5), retry=queue) as counter:
+            drained(counter, seconds=30 + 2 * outage)
             stats = counter.retry_stats()
             counted = sum(counter.get_many([f"k{n}" for n in range(10)]))
         assert (stats.expired, stats.refused, stats.dropped) == (0, 0, 0)
         print(f"{least} returned, {most - least} more under way, {counted} counted, {stats}")
         assert least <= counted <= most, (seed, stats)
-    finally:
-        with contextlib.suppress(Exception):
-            server.stop()
 
 
 def test_a_killed_program_and_a_killed_server_lose_and_double_nothing(tmp_path: Path) -> None:
