@@ -301,34 +301,34 @@ def test_a_full_memory_store_admits_untracked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("call", "bad", "says"),
     [
-        (lambda: ConcurrencyLimit("memory://", 0), "limit is 0; it takes 1 to 10000"),
-        (lambda: ConcurrencyLimit("memory://", 10_001), "limit is 10001"),
-        (lambda: ConcurrencyLimit("memory://", 1, lease=0), "lease"),
-        (lambda: ConcurrencyLimit("memory://", 1, lease=float("nan")), "lease"),
-        (lambda: ConcurrencyLimit("memory://", 1, lease=1e9), "lease"),
-        (lambda: ConcurrencyLimit("memory://", 1, name='"'), "name"),
-        (lambda: ConcurrencyLimit("sqlite:///:memory:", 1), "works on Memory or Redis"),
-        (lambda: ConcurrencyLimit("memory://", 1).acquire(""), "key"),
-        (lambda: ConcurrencyLimit("memory://", 1).acquire("k", -1), "timeout is -1"),
-        (lambda: ConcurrencyLimit("memory://", 1)._acquire("k", ""), "holder takes 1"),
+        ("limit", 0, "limit is 0; it takes 1 to 10000"),
+        ("limit", 10_001, "limit is 10001"),
+        *(("lease", bad, "lease") for bad in (0, float("nan"), 1e9, "1")),
+        ("name", '"', "name"),
+        ("store", "sqlite:///:memory:", "works on Memory or Redis"),
+        ("key", "", "key"),
+        ("timeout", -1, "timeout is -1"),
+        ("timeout", "1", "timeout"),
+        ("holder", "", "holder takes 1"),
+        ("limit", "1", "limit"),
     ],
 )
-def test_what_does_not_fit_is_refused(make: Callable[[], object], says: str) -> None:
-    with pytest.raises(hotcount.ConfigError, match=says):
-        make()
-
-
-def test_arguments_of_wrong_types_are_named() -> None:
-    wrong: list[tuple[Callable[[Any], object], str]] = [
-        (lambda one: ConcurrencyLimit("memory://", one), "limit"),
-        (lambda one: ConcurrencyLimit("memory://", 1, lease=one), "lease"),
-        (lambda one: ConcurrencyLimit("memory://", 1).acquire("k", one), "timeout"),
-    ]
-    for make, name in wrong:
-        with pytest.raises(TypeError, match=name):
-            make("1")
+def test_what_does_not_fit_is_refused(call: str, bad: Any, says: str) -> None:
+    one = ConcurrencyLimit("memory://", 1)
+    calls: dict[str, Callable[[], object]] = {
+        "limit": lambda: ConcurrencyLimit("memory://", bad),
+        "lease": lambda: ConcurrencyLimit("memory://", 1, lease=bad),
+        "name": lambda: ConcurrencyLimit("memory://", 1, name=bad),
+        "store": lambda: ConcurrencyLimit(bad, 1),
+        "key": lambda: one.acquire(bad),
+        "timeout": lambda: one.acquire("k", bad),
+        "holder": lambda: one._acquire("k", bad),
+    }
+    error = TypeError if bad == "1" else hotcount.ConfigError
+    with pytest.raises(error, match=says):
+        calls[call]()
 
 
 def test_options_are_attributes_and_stand_in_the_repr() -> None:

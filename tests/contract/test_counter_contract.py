@@ -52,11 +52,8 @@ def test_try_add_refuses_outside_of_inclusive_bounds(counter: Counter) -> None:
     assert counter.try_add("k", -3, min=0) == hotcount.TryAdd(True, 0)
     assert counter.try_add("k", -1, min=0) == hotcount.TryAdd(False, 0)
     assert counter.get("k") == 0
-
-
-def test_a_refused_try_add_is_false_and_an_applied_one_true(counter: Counter) -> None:
-    assert counter.try_add("k", max=1)
-    assert not counter.try_add("k", max=1)
+    assert counter.try_add("j", max=1)
+    assert not counter.try_add("j", max=1)
 
 
 def test_an_inventory_is_never_oversold(counter: Counter) -> None:
@@ -173,16 +170,15 @@ def test_without_a_ttl_a_key_never_expires(counter: Counter) -> None:
     assert counter.ttl("k") is None
 
 
-@pytest.mark.parametrize("bad", [0, 0.0, -1, float("nan"), float("inf"), 1e30, timedelta(0)])
-def test_a_ttl_that_is_no_time_is_refused_by_name(counter_store: Store, bad: Any) -> None:
-    with pytest.raises(hotcount.ConfigError, match="ttl"):
-        Counter(counter_store, ttl=bad)
-
-
-@pytest.mark.parametrize("bad", ["1", True, Decimal(1), b"1"])
-def test_a_ttl_of_a_wrong_type_is_refused_by_name(counter_store: Store, bad: Any) -> None:
-    with pytest.raises(TypeError, match=f"ttl.*{type(bad).__name__}"):
-        Counter(counter_store, ttl=bad)
+def test_a_ttl_that_is_no_time_is_refused_by_name(counter_store: Store) -> None:
+    no_time: list[Any] = [0, 0.0, -1, float("nan"), float("inf"), 1e30, timedelta(0)]
+    for bad in no_time:
+        with pytest.raises(hotcount.ConfigError, match="ttl"):
+            Counter(counter_store, ttl=bad)
+    wrong: list[Any] = ["1", True, Decimal(1), b"1"]
+    for bad in wrong:
+        with pytest.raises(TypeError, match=f"ttl.*{type(bad).__name__}"):
+            Counter(counter_store, ttl=bad)
 
 
 AWKWARD = [

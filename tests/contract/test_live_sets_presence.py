@@ -62,20 +62,17 @@ def test_the_gate_holds_for_an_empty_set_too(counter_store: Store) -> None:
         assert sets.upsert(key, "b", 2, version=1) is answer
 
 
-def test_a_batch_fills_an_empty_set_as_a_whole(sets: LiveSets) -> None:
+def test_an_empty_set_is_filled_again_by_a_batch_and_one_by_one(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")
     answers = sets.upsert_many([("k", f"m{number}", number) for number in range(600)])
     assert answers == [Upsert.APPLIED] * 600
     assert len(sets.range("k", 0, -1)) == 600
-
-
-def test_a_set_that_is_emptied_again_and_again_keeps_taking_upserts(sets: LiveSets) -> None:
-    sets.create("k", 60, {"m0": 1})
+    sets.create("j", 60, {"m0": 1})
     for number in range(20):
-        assert sets.remove("k", f"m{number}") is Upsert.APPLIED
-        assert sets.upsert("k", f"m{number + 1}", 1) is Upsert.APPLIED
-    assert sets.top("k", 9) == [("m20", 1.0)]
+        assert sets.remove("j", f"m{number}") is Upsert.APPLIED
+        assert sets.upsert("j", f"m{number + 1}", 1) is Upsert.APPLIED
+    assert sets.top("j", 9) == [("m20", 1.0)]
 
 
 def test_a_create_takes_an_empty_sets_place(sets: LiveSets) -> None:

@@ -181,16 +181,13 @@ def test_the_hour_that_the_clock_reads_twice_is_two(counter_store: Store) -> Non
     assert daily.add("k", 10, twice.replace(fold=1)) == 11
 
 
-def test_a_midnight_that_the_zone_leaves_out_begins_its_day_at_one(counter_store: Store) -> None:
+def test_midnights_and_dates_that_a_zone_left_out(counter_store: Store) -> None:
     zone = ZoneInfo("America/Havana")
     daily = PeriodCounter(counter_store, "day", "America/Havana", keep=20_000)
     series = daily.series(
         "k", datetime(2024, 3, 9, 12, tzinfo=zone), datetime(2024, 3, 11, tzinfo=zone)
     )
     assert [f"{at:%m-%d %H}" for at, _ in series] == ["03-09 00", "03-10 01"]
-
-
-def test_a_date_that_the_zone_left_out_is_not_in_a_series(counter_store: Store) -> None:
     zone = ZoneInfo("Pacific/Apia")
     daily = PeriodCounter(counter_store, "day", "Pacific/Apia")
     start, end = datetime(2011, 12, 29, tzinfo=zone), datetime(2012, 1, 1, tzinfo=zone)
@@ -229,6 +226,10 @@ def test_a_series_begins_with_the_period_of_start_and_ends_before_end(daily: Per
     assert [at for at, _ in daily.series("k", day, day + DAY)] == [day]
     assert daily.series("k", day, day) == []
     assert daily.series("k", start=day, end=day + DAY, timeout=5) == [(day, 0)]
+    day = next_year(3, 1)
+    assert daily.add("k", at=day) == 1
+    assert daily.series("k", day, day + timedelta(microseconds=1)) == [(day, 1)]
+    assert daily.series("k", day - DAY, day) == [(day - DAY, 0)]
 
 
 def test_a_series_is_read_in_one_round_trip(counter_store: Store) -> None:
@@ -320,10 +321,3 @@ def test_the_longest_keep_of_those_that_add_wins(counter_store: Store) -> None:
     first, second, third = lives
     assert abs(second - first - 45 * 86400) < 5
     assert second - 5 < third <= second
-
-
-def test_a_series_has_the_period_that_begins_before_its_end(daily: PeriodCounter) -> None:
-    day = next_year(3, 1)
-    assert daily.add("k", at=day) == 1
-    assert daily.series("k", day, day + timedelta(microseconds=1)) == [(day, 1)]
-    assert daily.series("k", day - DAY, day) == [(day - DAY, 0)]
