@@ -128,12 +128,10 @@ def test_a_key_of_another_type_is_named_and_kept(own_redis: RedisServer) -> None
         assert redis.execute("GET", "concurrency:default:k") == b"mine"
 
 
-def test_an_acquire_whose_reply_was_lost_takes_one_place(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=20) as redis,
-    ):
+def test_an_acquire_whose_reply_was_lost_takes_one_place(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
         limit = hotcount.ConcurrencyLimit(redis, 5, lease=LONG)
         limit.acquire("other")  # The script is there.
         proxy.cut_after(0, SERVER_TO_CLIENT)
@@ -146,12 +144,10 @@ def test_an_acquire_whose_reply_was_lost_takes_one_place(own_redis: RedisServer)
         assert proxy.fired == 2
 
 
-def test_a_release_whose_reply_was_lost_is_made_again(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=20) as redis,
-    ):
+def test_a_release_whose_reply_was_lost_is_made_again(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
         limit = hotcount.ConcurrencyLimit(redis, 1, lease=LONG)
         with limit.acquire("k"):
             proxy.cut_after(0, SERVER_TO_CLIENT)
@@ -164,12 +160,10 @@ def test_a_release_whose_reply_was_lost_is_made_again(own_redis: RedisServer) ->
         assert not place.release()
 
 
-def test_an_acquire_of_unknown_outcome_leaves_no_place_behind(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=1, silence_limit=0.5) as redis,
-    ):
+def test_an_acquire_of_unknown_outcome_leaves_no_place_behind(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=1, silence_limit=0.5) as redis:
         limit = hotcount.ConcurrencyLimit(redis, 1, lease=LONG)
         limit.acquire("other")
         # Both the call and its repetition are answered by nothing.

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import hotcount.aio
@@ -37,6 +38,11 @@ class Ledger:
         self.failed: list[BaseException] = []
         self.wrong: list[BaseException] = []
         self.successes: list[tuple[float, str]] = []
+
+    @property
+    def troubles(self) -> list[Any]:
+        """What failed, and keys of which an add is unknown."""
+        return [*self.failed, *self.unknown]
 
     def told(self, key: str, error: BaseException | None) -> None:
         with self._lock:
@@ -116,12 +122,13 @@ def add_in_a_loop(store: hotcount.Redis, ledger: Ledger, stop: threading.Event) 
     asyncio.run(main())
 
 
+Callers = Callable[[hotcount.Redis, Ledger, threading.Event], None]
 CALLERS = pytest.mark.parametrize("callers", [add_in_threads, add_in_a_loop])
 
 
 def under_adds(
     cluster: RedisCluster,
-    callers: Callable[[hotcount.Redis, Ledger, threading.Event], None],
+    callers: Callers,
     event: Callable[[], None],
     *,
     stops: bool = False,
@@ -148,23 +155,17 @@ def stored(store: hotcount.Redis) -> dict[str, int]:
 
 
 @CALLERS
-def test_slots_move_and_no_call_fails(
-    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
-) -> None:
+def test_slots_move_and_no_call_fails(cluster: RedisCluster, callers: Callers) -> None:
     def move() -> None:
         own = [slot for slot, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
         cluster.reshard(0, 1, range(own[0], own[0] + 1000))
         cluster.reshard(1, 2, range(own[0], own[0] + 300))
 
-    ledger = under_adds(cluster, callers, move)
-    assert not ledger.failed
-    assert not ledger.unknown
+    assert not under_adds(cluster, callers, move).troubles
 
 
 @CALLERS
-def test_a_primary_is_killed(
-    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
-) -> None:
+def test_a_primary_is_killed(cluster: RedisCluster, callers: Callers) -> None:
     def kill() -> None:
         cluster.kill(0)
         cluster.wait_ok()
@@ -173,17 +174,13 @@ def test_a_primary_is_killed(
 
 
 @CALLERS
-def test_a_planned_failover_loses_nothing(
-    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
-) -> None:
-    ledger = under_adds(cluster, callers, lambda: cluster.fail_over(3))
-    assert not ledger.failed
-    assert not ledger.unknown
+def test_a_planned_failover_loses_nothing(cluster: RedisCluster, callers: Callers) -> None:
+    assert not under_adds(cluster, callers, lambda: cluster.fail_over(3)).troubles
 
 
 @CALLERS
 def test_a_paused_primary_that_resumes_acknowledges_nothing(
-    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+    cluster: RedisCluster, callers: Callers
 ) -> None:
     def pause() -> None:
         cluster.pause(0)
@@ -214,9 +211,7 @@ def test_an_idle_client_believes_no_primary_that_was_replaced(cluster: RedisClus
 
 
 @CALLERS
-def test_valkey_moves_slots_in_one_step(
-    tmp_path: Path, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
-) -> None:
+def test_valkey_moves_slots_in_one_step(tmp_path: Path, callers: Callers) -> None:
     with RedisCluster(tmp_path, program=valkey_program()).started() as cluster:
 
         def move() -> None:
@@ -224,29 +219,35 @@ def test_valkey_moves_slots_in_one_step(
             cluster.migrate(0, 1, range(own[0], own[0] + 1000))
             cluster.migrate(1, 2, range(own[0], own[0] + 300))
 
-        ledger = under_adds(cluster, callers, move)
-        assert not ledger.failed
-        assert not ledger.unknown
+        assert not under_adds(cluster, callers, move).troubles
 
 
-def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> None:
-    tagged = [f"{{t}}{number}" for number in range(40)]
+TAGGED = [f"{{t}}{number}" for number in range(40)]
+
+
+def half_moved(cluster: RedisCluster) -> tuple[int, int, int, list[Any]]:
+    """The slot of TAGGED, half of which moves: its number, source and target, what has moved."""
     slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
     source = cluster.nodes.index(cluster.owner(slot))
     target = (source + 1) % cluster.primaries
+    cluster.begin_moving(source, target, slot)
+    moved = cluster.nodes[source].run("CLUSTER", "GETKEYSINSLOT", slot, 20)
+    cluster.move_keys(source, target, moved)
+    return slot, source, target, moved
+
+
+def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> None:
     with hotcount.Redis(cluster.url, timeout=8) as store:
         counter = hotcount.Counter(store)
         sets = hotcount.LiveSets(store)
-        assert counter.add_many(tagged).tolist() == [1] * 40
+        assert counter.add_many(TAGGED).tolist() == [1] * 40
         with sets.rebuild("{t}", ttl=60) as building:
             building.add("first", 1)
-        cluster.begin_moving(source, target, slot)
-        keys = cluster.nodes[source].run("CLUSTER", "GETKEYSINSLOT", slot, 100)
-        cluster.move_keys(source, target, keys[:20])
+        slot, source, target, _ = half_moved(cluster)
         # ASK for what has gone, and for what there never was.
-        assert counter.add_many(tagged).tolist() == [2] * 40
+        assert counter.add_many(TAGGED).tolist() == [2] * 40
         assert counter.add("{t}new") == 1
-        assert counter.get_many(["{t}new", *tagged]).tolist() == [1] + [2] * 40
+        assert counter.get_many(["{t}new", *TAGGED]).tolist() == [1] + [2] * 40
         assert cluster.owner(slot) is cluster.nodes[source], "nothing has moved yet"
 
         def finish() -> None:
@@ -257,12 +258,12 @@ def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> No
         thread = threading.Thread(target=finish)
         thread.start()
         op_id = hotcount.new_op_id()
-        added = [counter.add(tagged[0], 5, op_id=op_id) for _ in range(2)]
+        added = [counter.add(TAGGED[0], 5, op_id=op_id) for _ in range(2)]
         assert sets.upsert("{t}", "second", 2)
         thread.join()
         assert added == [7, 7]
         assert cluster.owner(slot) is cluster.nodes[target]
-        assert counter.add_many(tagged).tolist() == [8] + [3] * 39
+        assert counter.add_many(TAGGED).tolist() == [8] + [3] * 39
 
 
 def doctor_says(cluster: RedisCluster) -> list[str]:
@@ -275,28 +276,22 @@ def doctor_says(cluster: RedisCluster) -> list[str]:
 def test_a_reshard_that_was_interrupted_is_named(cluster: RedisCluster, forgets: bool) -> None:
     """Half of the slot's keys have moved. `forgets`: a replica has taken the target's place, and
     does not know of the move, so that each of both sends what has moved to the other one."""
-    tagged = [f"{{t}}{number}" for number in range(40)]
-    slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
-    source = cluster.nodes.index(cluster.owner(slot))
-    target = (source + 1) % cluster.primaries
     with hotcount.Redis(cluster.url, timeout=10) as store:
         counter = hotcount.Counter(store)
-        assert counter.add_many(tagged).tolist() == [1] * 40
+        assert counter.add_many(TAGGED).tolist() == [1] * 40
         assert doctor_says(cluster) == []
-        cluster.begin_moving(source, target, slot)
-        moved = cluster.nodes[source].run("CLUSTER", "GETKEYSINSLOT", slot, 20)
-        cluster.move_keys(source, target, moved)
+        slot, source, target, moved = half_moved(cluster)
         if forgets:
             cluster.nodes[target].run("CLUSTER", "SETSLOT", slot, "STABLE")
         (said,) = doctor_says(cluster)
         ends = [f"127.0.0.1:{cluster.nodes[index].port}" for index in (source, target)]
         assert said.startswith(f"slots on their way: {slot} from {ends[0]} to {ends[1]};")
 
-        gone = {key for key in tagged if f"count:{key}".encode() in moved} if forgets else set()
+        gone = {key for key in TAGGED if f"count:{key}".encode() in moved} if forgets else set()
         assert len(gone) == (20 if forgets else 0)
-        batch = counter.add_many(tagged, errors="return", timeout=1 if forgets else None)
-        assert {tagged[index] for index in batch.errors} == gone
-        for key in [*sorted(gone)[:1], tagged[0]]:
+        batch = counter.add_many(TAGGED, errors="return", timeout=1 if forgets else None)
+        assert {TAGGED[index] for index in batch.errors} == gone
+        for key in [*sorted(gone)[:1], TAGGED[0]]:
             began = time.monotonic()
             # A script of two keys, of which one is nowhere. Unknown: it was just sent on.
             with pytest.raises((*LATE, hotcount.OutcomeUnknownError)):
@@ -306,14 +301,14 @@ def test_a_reshard_that_was_interrupted_is_named(cluster: RedisCluster, forgets:
 
         cluster.mend_slots()
         assert doctor_says(cluster) == []
-        counted = [2 if key in gone else 3 for key in tagged]
-        assert counter.add_many(tagged).tolist() == counted
-        assert counter.add(tagged[0], op_id=hotcount.new_op_id()) == counted[0] + 1
+        counted = [2 if key in gone else 3 for key in TAGGED]
+        assert counter.add_many(TAGGED).tolist() == counted
+        assert counter.add(TAGGED[0], op_id=hotcount.new_op_id()) == counted[0] + 1
 
 
 @CALLERS
 def test_valkey_moves_no_slot_by_a_migration_that_is_cancelled(
-    tmp_path: Path, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+    tmp_path: Path, callers: Callers
 ) -> None:
     # Without replicas: a failover, as a busy machine brings it about, loses adds.
     nodes = RedisCluster(tmp_path, program=valkey_program(), replicas=False)
@@ -333,9 +328,7 @@ def test_valkey_moves_no_slot_by_a_migration_that_is_cancelled(
                 time.sleep(0.001 * number)
                 assert cluster.cancel_migrating(source)
 
-        ledger = under_adds(cluster, callers, cancel)
-        assert not ledger.failed
-        assert not ledger.unknown
+        assert not under_adds(cluster, callers, cancel).troubles
         assert cluster.owners() == owners
         assert doctor_says(cluster) == []
 
@@ -352,8 +345,7 @@ def test_a_primary_without_a_majority_acknowledges_nothing_lost(cluster: RedisCl
             cluster.resume(index)
         cluster.wait_ok()
 
-    ledger = under_adds(cluster, add_in_threads, cut_off)
-    assert ledger.acknowledged
+    assert under_adds(cluster, add_in_threads, cut_off).acknowledged
 
 
 def test_a_primary_that_is_cut_off_acknowledges_until_it_refuses(tmp_path: Path) -> None:

@@ -25,12 +25,8 @@ TEN = "10/300 days"
 LONG = 3600.0
 
 
-def test_a_reserve_whose_reply_was_lost_holds_once(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=20) as redis,
-    ):
+def test_a_reserve_whose_reply_is_lost(proxy: FaultProxy, direct: hotcount.Redis) -> None:
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
         limiter = hotcount.Limiter(redis, TEN)
         looks = hotcount.Limiter(direct, TEN)
         limiter.hit("other")  # The script is there.
@@ -49,12 +45,10 @@ def test_a_reserve_whose_reply_was_lost_holds_once(own_redis: RedisServer) -> No
         assert looks.peek("k").remaining == 9
 
 
-def test_a_commit_with_an_op_id_whose_reply_was_lost_is_taken_once(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=20) as redis,
-    ):
+def test_a_commit_with_an_op_id_whose_reply_was_lost_is_taken_once(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=20) as redis:
         limiter = hotcount.Limiter(redis, TEN)
         looks = hotcount.Limiter(direct, TEN)
         reserved = limiter.reserve("k", 4, lease=LONG)
@@ -70,12 +64,10 @@ def test_a_commit_with_an_op_id_whose_reply_was_lost_is_taken_once(own_redis: Re
         assert looks.peek("k").remaining == 5
 
 
-def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis() as direct,
-        hotcount.Redis(proxy.url, timeout=1, silence_limit=0.5) as redis,
-    ):
+def test_a_reserve_of_unknown_outcome_holds_nothing(
+    proxy: FaultProxy, direct: hotcount.Redis
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=1, silence_limit=0.5) as redis:
         limiter = hotcount.Limiter(redis, TEN)
         limiter.hit("other")
         proxy.cut_after(0, SERVER_TO_CLIENT, times=2)
@@ -85,13 +77,9 @@ def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> N
         eventually(lambda: looks.peek("k").remaining == 10)
 
 
-def test_who_gets_no_answer_leaves_nothing_held(own_redis: RedisServer) -> None:
+def test_who_gets_no_answer_leaves_nothing_held(proxy: FaultProxy, direct: hotcount.Redis) -> None:
     timeout = 1.0
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis(timeout=20) as direct,
-        hotcount.Redis(proxy.url, timeout=timeout, silence_limit=20) as redis,
-    ):
+    with hotcount.Redis(proxy.url, timeout=timeout, silence_limit=20) as redis:
         limiter = hotcount.Limiter(redis, TEN)
         places = hotcount.ConcurrencyLimit(redis, 1, lease=LONG)
         limiter.hit("other")
@@ -145,12 +133,10 @@ def test_in_a_loop_nothing_is_said_of_lost_calls(own_redis: RedisServer) -> None
 
 
 @pytest.mark.parametrize("policy", ["raise", "closed"])
-def test_no_caller_leaves_a_hold(own_redis: RedisServer, policy: hotcount.limiter.OnError) -> None:
-    with (
-        FaultProxy(own_redis.socket) as proxy,
-        own_redis.redis(timeout=20) as direct,
-        hotcount.Redis(proxy.url, timeout=0.2, silence_limit=20) as redis,
-    ):
+def test_no_caller_leaves_a_hold(
+    proxy: FaultProxy, direct: hotcount.Redis, policy: hotcount.limiter.OnError
+) -> None:
+    with hotcount.Redis(proxy.url, timeout=0.2, silence_limit=20) as redis:
         limiter = hotcount.Limiter(redis, TEN, on_error=policy)
         places = hotcount.ConcurrencyLimit(redis, 10, lease=LONG)
         assert limiter.hit("other", timeout=20)
