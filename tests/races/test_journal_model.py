@@ -62,111 +62,87 @@ def right(design: Design, start: World, states: int = 80) -> None:
     assert findings.states >= states
 
 
-@BOTH
-def test_votes_retracted_and_cast_by_two_at_once_are_folded(dialect: str) -> None:
-    right(Design(dialect), world(cast((0, 1, 1), (0, 1, 0)), cast((0, 1, 1)), folds()))
-
-
-@BOTH
-def test_two_folders_that_leave_a_held_item_keep_the_invariants(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), folds(), folds(), actor("holder", (0,)))
-    right(Design(dialect), start)
-
-
-@BOTH
-def test_a_batch_with_a_held_item_writes_the_others(dialect: str) -> None:
-    batch = actor("voter", ((0, 1, 1), (1, 1, 1)))
-    start = world(batch, folds(), actor("holder", (1,)), items=(0, 0))
-    right(Design(dialect), start)
-
-
-@BOTH
-def test_two_folders_with_pages_of_one_row_keep_the_invariants(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), folds(2), folds(), **VOTED)
-    right(Design(dialect, page=1), start)
-
-
 DRIFTED: dict[str, Any] = {"items": (3,), "cells": (((0, OPENING), Cell(2, 1)), *CELL_OF_ONE)}
-
-
 # An opening balance, a vote of user 9, and one that nobody has cast.
 DRIFTED_VOTES: dict[str, Any] = {
     "items": (4,),
     "votes": (((0, 9), 1),),
     "cells": (((0, OPENING), Cell(2, 1)), ((0, -1), Cell(2, 1))),
 }
+ONE, NAIVE_ONE, HOLDER = cast((0, 1, 1)), actor("naive_voter", (0, 2, 1)), actor("holder", (0,))
+RECONCILE, TO_NAIVE = actor("reconciler", ()), actor("switcher", ("item",))
+TO_JOURNAL, REMOVE = actor("switcher", ("journal",)), actor("remover", (0,))
+KEEP_ITEM, ERASE = actor("remover", (0, "keep")), actor("eraser", ((0, 9),))
+BESIDE_A_REMOVAL = (ERASE, folds(), RECONCILE)
+
+# What keeps the invariants in every order of its steps: a world, and options of the design.
+RIGHT: dict[str, tuple[World, dict[str, Any]]] = {
+    "votes retracted and cast by two": (world(cast((0, 1, 1), (0, 1, 0)), ONE, folds()), {}),
+    "two folders that leave a held item": (world(ONE, folds(), folds(), HOLDER), {}),
+    "a batch with a held item writes the others": (
+        world(
+            *(actor("voter", ((0, 1, 1), (1, 1, 1))), folds(), actor("holder", (1,))), items=(0, 0)
+        ),
+        {},
+    ),
+    "pages of one row": (world(ONE, folds(2), folds(), **VOTED), {"page": 1}),
+    "two reconciles add a drift once": (
+        world(ONE, folds(), RECONCILE, RECONCILE, **DRIFTED),
+        {"drifts": (0, -1)},
+    ),
+    "a switch to naive beside voters and late folds": (
+        world(ONE, NAIVE_ONE, folds(), folds(), TO_NAIVE),
+        {},
+    ),
+    "switching to naive and back": (
+        world(ONE, NAIVE_ONE, folds(), actor("switcher", ("item",), ("journal",))),
+        {},
+    ),
+    "tables of an older release are migrated under its voters": (
+        world(
+            *(slotted((0, 1, 1, 0), mark="cells"), cast((0, 2, 1)), folds()),
+            *(TO_JOURNAL, TO_JOURNAL),
+            mark="cells",
+            items=(1,),
+            votes=(((0, 9), 1),),
+            cells=(((0, 0), Cell(1, 4)),),
+        ),
+        {"lags": True},
+    ),
+    "a removed item leaves nothing": (world(ONE, folds(), folds(), REMOVE, **VOTED), {}),
+    "a removal beside all others": (
+        world(*BESIDE_A_REMOVAL, REMOVE, deaths=1, **DRIFTED_VOTES),
+        {"drifts": (0, -1)},
+    ),
+    "a removal that keeps the item beside all others": (
+        world(*BESIDE_A_REMOVAL, KEEP_ITEM, deaths=1, **DRIFTED_VOTES),
+        {"drifts": (0, -1)},
+    ),
+    "two removals leave what was voted since": (
+        world(ONE, folds(), KEEP_ITEM, KEEP_ITEM, **VOTED),
+        {},
+    ),
+    "a late fold does not undo a flush": (
+        world(ONE, slotted((0, 2, 1, 0)), folds(), actor("flusher", (0,))),
+        {"lags": True},
+    ),
+    "copies rise with the votes whoever writes them": (
+        world(cast((0, 1, 1), (0, 2, 1)), folds(), folds(), actor("filler", (0,)), HOLDER),
+        {"copies": True},
+    ),
+    "an actor that dies at any step loses no vote": (
+        world(*both(), folds(), RECONCILE, deaths=1),
+        {"copies": True},
+    ),
+}
 
 
 @BOTH
-def test_two_reconciles_add_a_drift_once_beside_voters_and_a_fold(dialect: str) -> None:
-    reconcile = actor("reconciler", ())
-    start = world(cast((0, 1, 1)), folds(), reconcile, reconcile, **DRIFTED)
-    right(Design(dialect, drifts=(0, -1)), start)
-
-
-@BOTH
-def test_a_switch_to_naive_beside_voters_and_late_folds_keeps_the_invariants(dialect: str) -> None:
-    start = world(
-        cast((0, 1, 1)),
-        actor("naive_voter", (0, 2, 1)),
-        folds(),
-        folds(),
-        actor("switcher", ("item",)),
-    )
-    right(Design(dialect), start)
-
-
-@BOTH
-def test_switching_to_naive_and_back_keeps_the_invariants(dialect: str) -> None:
-    start = world(
-        cast((0, 1, 1)),
-        actor("naive_voter", (0, 2, 1)),
-        folds(),
-        actor("switcher", ("item",), ("journal",)),
-    )
-    right(Design(dialect), start)
-
-
-@BOTH
-def test_tables_of_an_older_release_are_migrated_under_its_voters(dialect: str) -> None:
-    start = world(
-        slotted((0, 1, 1, 0), mark="cells"),
-        cast((0, 2, 1)),
-        folds(),
-        actor("switcher", ("journal",)),
-        actor("switcher", ("journal",)),
-        mark="cells",
-        votes=(((0, 9), 1),),
-        cells=(((0, 0), Cell(1, 4)),),
-        items=(1,),
-    )
-    right(Design(dialect, lags=True), start)
-
-
-@BOTH
-def test_a_removed_item_leaves_nothing(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), folds(), folds(), actor("remover", (0,)), **VOTED)
-    right(Design(dialect), start)
-
-
-@BOTH
-@pytest.mark.parametrize("how", [(), ("keep",)])
-def test_a_removal_beside_all_others_leaves_nothing(dialect: str, how: tuple[str, ...]) -> None:
-    start = world(
-        actor("eraser", ((0, 9),)),
-        folds(),
-        actor("reconciler", ()),
-        actor("remover", (0, *how)),
-        deaths=1,
-        **DRIFTED_VOTES,
-    )
-    right(Design(dialect, drifts=(0, -1)), start)
-
-
-@BOTH
-def test_two_removals_of_an_item_beside_a_voter_leave_what_was_voted_since(dialect: str) -> None:
-    removal = actor("remover", (0, "keep"))
-    right(Design(dialect), world(cast((0, 1, 1)), folds(), removal, removal, **VOTED))
+@pytest.mark.parametrize(("start", "options"), RIGHT.values(), ids=RIGHT)
+def test_the_invariants_are_kept_in_every_order(
+    dialect: str, start: World, options: dict[str, Any]
+) -> None:
+    right(Design(dialect, **options), start)
 
 
 @pytest.mark.parametrize("foreign_key", [True, False])
@@ -183,26 +159,6 @@ def test_slotted_and_batched_side_by_side_keep_the_invariants(dialect: str) -> N
     findings = explore(Design(dialect, lags=True), start)
     assert not findings.faults, findings
     assert ("folder", "slotted_voter") not in findings.waits
-
-
-@BOTH
-def test_a_late_fold_does_not_undo_a_flush(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), slotted((0, 2, 1, 0)), folds(), actor("flusher", (0,)))
-    right(Design(dialect, lags=True), start)
-
-
-@BOTH
-def test_copies_rise_with_the_votes_whoever_writes_them(dialect: str) -> None:
-    start = world(
-        cast((0, 1, 1), (0, 2, 1)), folds(), folds(), actor("filler", (0,)), actor("holder", (0,))
-    )
-    right(Design(dialect, copies=True), start)
-
-
-@BOTH
-def test_an_actor_that_dies_at_any_step_loses_no_vote(dialect: str) -> None:
-    start = world(*both(), folds(), actor("reconciler", ()), deaths=1)
-    right(Design(dialect, copies=True), start)
 
 
 @BOTH
@@ -250,6 +206,103 @@ BACK = "a count in the cache falls back"
 ORPHAN = "an item that is gone is counted"
 
 
+# What looks right and is not: a world, options of the design, and what the checks find.
+WRONG: dict[str, tuple[World, dict[str, Any], str]] = {
+    **{
+        f"two reconciles add twice, locked: {lock}": (
+            world(RECONCILE, RECONCILE, **DRIFTED),
+            {"reconcile_lock": lock, "drifts": (0, -1)},
+            UNEQUAL,
+        )
+        for lock in ("none", "inside")
+    },
+    "a reconcile that ignores pending adds it again": (
+        world(ONE, RECONCILE),
+        {"reconcile_pending": False},
+        UNEQUAL,
+    ),
+    "a copy that includes pending votes goes back to a lower count": (
+        world(*both(), folds(), actor("filler", (0,))),
+        {"copies": True, "copy_has_pending": True},
+        BACK,
+    ),
+    "copies without versions go back to an older count": (
+        world(cast((0, 1, 1), (0, 2, 1)), folds(), folds()),
+        {"copies": True, "copy_is_versioned": False},
+        BACK,
+    ),
+    "a fold that does not come back leaves held items behind": (
+        world(ONE, folds(), HOLDER),
+        {"fold_comes_back": False},
+        BEHIND,
+    ),
+    "a removal beside a fold leaves a cell behind": (
+        world(ONE, folds(), REMOVE),
+        {"removal_stops_folds": False, "removal_order": ("votes", "cells", "rows")},
+        ORPHAN,
+    ),
+    # The vote comes after the removal's first pages, and the journal goes before the votes.
+    **{
+        f"a removal leaves what an erasure took: {order}": (
+            world(cast((0, 9, 1)), ERASE, REMOVE),
+            {"removal_order": tuple(order.split())},
+            ORPHAN,
+        )
+        for order in ("rows cells votes", "rows votes cells")
+    },
+    "a removal that does not stop reconciles is given a difference of before": (
+        world(RECONCILE, REMOVE, **DRIFTED),
+        {"removal_stops_reconciles": False, "drifts": (0, -1)},
+        ORPHAN,
+    ),
+    "a removal that does not hold the item forgets a vote that came between": (
+        world(ONE, KEEP_ITEM, **VOTED),
+        {"removal_holds_item": False},
+        UNEQUAL,
+    ),
+    # A limit, and not a way to avoid: a fold publishes the slots that its statement sees. Whoever
+    # has read a newer one before, with the version of the fold before, is overwritten.
+    "votes of slotted beside a cache may fall back there": (
+        world(
+            *(ONE, slotted((0, 2, 1, 0)), folds(), actor("filler", (0,))),
+            journal=frozenset([Row((9, 0), 0, 0)]),
+        ),
+        {"copies": True, "lags": True},
+        BACK,
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("start", "options", "fault"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_found(
+    dialect: str, start: World, options: dict[str, Any], fault: str
+) -> None:
+    wrong(Design(dialect, **options), start, fault)
+
+
+@pytest.mark.parametrize(
+    ("start", "design", "fault"),
+    [
+        (world(ONE, folds(), folds()), Design(fold_sums="page"), UNEQUAL),
+        (
+            world(actor("short_voter", (0, 1, 1)), REMOVE),
+            Design(foreign_key=False, short_joins_item=False),
+            ORPHAN,
+        ),
+        (world(ONE, TO_NAIVE), Design("postgres", switch_stops_voters=False), NAIVE),
+        (world(ONE, TO_NAIVE), Design("mariadb", mark_held=False), NAIVE),
+    ],
+    ids=[
+        "a fold that sums its page and not what it deleted counts twice",
+        "the short form without a foreign key or a join votes for missing items",
+        *(f"a switch that does not wait for voters on {name}" for name in ("postgres", "mariadb")),
+    ],
+)
+def test_what_is_wrong_in_one_dialect_is_found(start: World, design: Design, fault: str) -> None:
+    wrong(design, start, fault)
+
+
 def test_a_fold_that_shares_a_slot_with_slotted_voters_waits_for_them() -> None:
     start = world(cast((0, 1, 1)), slotted((0, 2, 1, 0)), slotted((0, 3, 1, 1)), folds())
     findings = explore(Design(fold_slot=0, lags=True), start)
@@ -260,32 +313,6 @@ def test_a_journal_that_is_truncated_is_empty_to_an_older_snapshot() -> None:
     start = world(cast((0, 1, 1)), folds(), actor("dump_reader", (0,)))
     wrong(Design(fold_truncates=True), start, MISREAD)
     right(Design(), start)
-
-
-@BOTH
-@pytest.mark.parametrize("lock", ["none", "inside"])
-def test_two_reconciles_add_twice_without_a_lock(dialect: str, lock: str) -> None:
-    reconcile = actor("reconciler", ())
-    design = Design(dialect, reconcile_lock=lock, drifts=(0, -1))
-    wrong(design, world(reconcile, reconcile, **DRIFTED), UNEQUAL)
-
-
-@BOTH
-def test_a_reconcile_that_ignores_pending_adds_it_again(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), actor("reconciler", ()))
-    wrong(Design(dialect, reconcile_pending=False), start, UNEQUAL)
-
-
-@BOTH
-def test_a_copy_that_includes_pending_votes_goes_back_to_a_lower_count(dialect: str) -> None:
-    start = world(*both(), folds(), actor("filler", (0,)))
-    wrong(Design(dialect, copies=True, copy_has_pending=True), start, BACK)
-
-
-@BOTH
-def test_copies_without_versions_go_back_to_an_older_count(dialect: str) -> None:
-    start = world(cast((0, 1, 1), (0, 2, 1)), folds(), folds())
-    wrong(Design(dialect, copies=True, copy_is_versioned=False), start, BACK)
 
 
 @pytest.mark.parametrize(
@@ -306,21 +333,6 @@ def test_a_late_fold_overwrites_naive_counts(dialect: str, stops_folds: bool) ->
 
 
 @BOTH
-def test_a_switch_that_does_not_wait_for_voters_loses_their_votes(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), actor("switcher", ("item",)))
-    if dialect == "postgres":
-        wrong(Design(dialect, switch_stops_voters=False), start, NAIVE)
-    else:
-        wrong(Design(dialect, mark_held=False), start, NAIVE)
-
-
-@BOTH
-def test_a_fold_that_does_not_come_back_leaves_held_items_behind(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), folds(), actor("holder", (0,)))
-    wrong(Design(dialect, fold_comes_back=False), start, BEHIND)
-
-
-@BOTH
 def test_a_fold_that_does_not_pass_over_held_items_waits_for_their_holders(dialect: str) -> None:
     start = world(cast((0, 1, 1)), folds(), actor("holder", (0,)))
     findings = explore(Design(dialect, fold_waits=True), start)
@@ -328,64 +340,11 @@ def test_a_fold_that_does_not_pass_over_held_items_waits_for_their_holders(diale
     assert ("folder", "holder") not in explore(Design(dialect), start).waits
 
 
-def test_a_fold_that_sums_its_page_and_not_what_it_deleted_counts_twice() -> None:
-    start = world(cast((0, 1, 1)), folds(), folds())
-    wrong(Design(fold_sums="page"), start, UNEQUAL)
-
-
 @BOTH
 def test_two_folds_at_once_wait_for_each_other(dialect: str) -> None:
     start = world(*both(), folds(), folds())
     findings = explore(Design(dialect, fold_alone=False), start)
     assert ("folder", "folder") in findings.waits
-
-
-@BOTH
-def test_a_removal_beside_a_fold_leaves_a_cell_behind(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), folds(), actor("remover", (0,)))
-    design = Design(dialect, removal_stops_folds=False, removal_order=("votes", "cells", "rows"))
-    wrong(design, start, ORPHAN)
-
-
-@BOTH
-@pytest.mark.parametrize("order", [("rows", "cells", "votes"), ("rows", "votes", "cells")])
-def test_a_removal_that_deletes_the_journal_before_the_votes_leaves_what_an_erasure_took(
-    dialect: str, order: tuple[str, ...]
-) -> None:
-    # The vote comes after the removal's first pages.
-    start = world(cast((0, 9, 1)), actor("eraser", ((0, 9),)), actor("remover", (0,)))
-    wrong(Design(dialect, removal_order=order), start, ORPHAN)
-
-
-@BOTH
-def test_a_removal_beside_reconciles_is_given_an_old_difference(dialect: str) -> None:
-    start = world(actor("reconciler", ()), actor("remover", (0,)), **DRIFTED)
-    wrong(Design(dialect, removal_stops_reconciles=False, drifts=(0, -1)), start, ORPHAN)
-
-
-@BOTH
-def test_a_removal_without_the_item_forgets_a_vote(dialect: str) -> None:
-    start = world(cast((0, 1, 1)), actor("remover", (0, "keep")), **VOTED)
-    wrong(Design(dialect, removal_holds_item=False), start, UNEQUAL)
-
-
-def test_the_short_form_without_a_foreign_key_or_a_join_votes_for_missing_items() -> None:
-    start = world(actor("short_voter", (0, 1, 1)), actor("remover", (0,)))
-    wrong(Design(foreign_key=False, short_joins_item=False), start, ORPHAN)
-
-
-@BOTH
-def test_votes_of_slotted_beside_a_cache_may_fall_back_there(dialect: str) -> None:
-    # A limit, and not a way to avoid: a fold publishes the slots that its statement sees. Whoever
-    # has read a newer one before, with the version of the fold before, is overwritten.
-    start = world(
-        cast((0, 1, 1)),
-        slotted((0, 2, 1, 0)),
-        folds(),
-        actor("filler", (0,)),
-        journal=frozenset([Row((9, 0), 0, 0)]),
-    )
-    wrong(Design(dialect, copies=True, lags=True), start, BACK)
 
 
 @pytest.mark.long
