@@ -86,7 +86,6 @@ TABLE = r"""
     redis       faults/test_redis_refusals.py::test_a_server_out_of_memory
     redis       faults/test_redis_refusals.py::test_a_server_that_loads
     redis       faults/test_redis_refusals.py::test_a_user_who_may_run
-    redis       faults/test_redis_refusals.py::test_a_key_that_the_acl
     redis       faults/test_op_id_refusals.py::test_a_server_that_is_out_of_memory
     redis       faults/test_limiter_outages.py::test_a_server_that_is_not_ready
     redis       integration/redis/test_counter_server_faults.py::test_a_replica_refuses

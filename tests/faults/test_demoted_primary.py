@@ -1,8 +1,9 @@
 """A primary that is demoted keeps its connections; the address leads to another server later."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import psycopg
@@ -121,6 +122,18 @@ def prepare(nodes: tuple[Node, Node], strategy: str) -> None:
             votes.create_tables()
 
 
+def call_amid_the_change(
+    nodes: tuple[Node, Node], address: FaultProxy, call: Callable[[int], Any], over: range
+) -> None:
+    """Begins the calls before the address leads to the new primary, and ends them."""
+    nodes[0].demote()
+    connections = address.connections
+    done = in_threads(call, over)
+    eventually(lambda: address.connections > connections)
+    address.server = nodes[1].socket
+    done()
+
+
 @STRATEGIES
 def test_votes_find_the_new_primary_within_their_deadline(
     nodes: tuple[Node, Node], address: FaultProxy, strategy: str
@@ -130,12 +143,7 @@ def test_votes_find_the_new_primary_within_their_deadline(
     with open_votes(url_of(nodes, address), strategy) as votes:
         # So that there are several connections, each with its statements prepared.
         in_threads(lambda user: votes.cast(1, user), range(8))()
-        old.demote()
-        connections = address.connections
-        done = in_threads(lambda user: votes.cast(1, user), range(100, 116))
-        eventually(lambda: address.connections > connections)
-        address.server = new.socket
-        done()
+        call_amid_the_change(nodes, address, lambda user: votes.cast(1, user), range(100, 116))
         # And those that stayed idle meanwhile.
         in_threads(lambda user: votes.cast(2, user), range(200, 208))()
         assert sorted(old.users()) == [*range(8)]
@@ -189,12 +197,7 @@ def test_slotted_counters_find_the_primary(nodes: tuple[Node, Node], address: Fa
     with hotcount.Database(url_of(nodes, address), timeout=30) as database:
         counter = hotcount.SlottedCounter(database)
         in_threads(lambda _: counter.add("k"), range(8))()
-        old.demote()
-        connections = address.connections
-        done = in_threads(lambda _: counter.add("k"), range(8))
-        eventually(lambda: address.connections > connections)
-        address.server = new.socket
-        done()
+        call_amid_the_change(nodes, address, lambda _: counter.add("k"), range(8))
         in_threads(lambda _: counter.add("k"), range(8))()
         slots = "SELECT SUM(count) FROM hotcount_slot"
         assert old.column(slots) == [8]
@@ -250,7 +253,7 @@ def test_without_a_new_primary_the_end_is_unavailable_and_nothing_is_applied(
 def test_tables_are_made_on_the_new_primary_within_the_deadline(
     nodes: tuple[Node, Node], address: FaultProxy, strategy: str
 ) -> None:
-    old, new = nodes
+    _, new = nodes
     with hotcount.Database(url_of(nodes, address), timeout=30) as database:
         votes = hotcount.Votes(
             database,
@@ -258,27 +261,17 @@ def test_tables_are_made_on_the_new_primary_within_the_deadline(
             item_table="later_item",
             vote_table="later_vote",
         )
-        old.demote()
-        connections = address.connections
-        done = in_threads(lambda _: votes.create_tables(), range(1))
-        eventually(lambda: address.connections > connections)
-        address.server = new.socket
-        done()
+        call_amid_the_change(nodes, address, lambda _: votes.create_tables(), range(1))
         votes.add_items([1])
         votes.cast(1, 1)
     assert new.column("SELECT user_id FROM later_vote") == [1]
 
 
 def test_a_counters_table_is_made_there_too(nodes: tuple[Node, Node], address: FaultProxy) -> None:
-    old, new = nodes
+    _, new = nodes
     with hotcount.Database(url_of(nodes, address), timeout=30) as database:
         counter = hotcount.SlottedCounter(database, table="later_slot")
-        old.demote()
-        connections = address.connections
-        done = in_threads(lambda _: counter.create_table(), range(1))
-        eventually(lambda: address.connections > connections)
-        address.server = new.socket
-        done()
+        call_amid_the_change(nodes, address, lambda _: counter.create_table(), range(1))
         counter.add("k")
     assert new.column("SELECT count FROM later_slot") == [1]
 

@@ -331,7 +331,7 @@ def test_without_a_policy_the_outage_is_an_error(own_redis: RedisServer) -> None
 def test_a_server_that_is_not_ready_is_away(word: str, tmp_path: Path) -> None:
     answers = {b"EVALSHA": f"-{word} not now\r\n".encode()}
     server = ScriptedServer(tmp_path, lambda words: answers.get(words[0], b"-ERR unknown\r\n"))
-    with server, hotcount.Redis(server.url, timeout=0.1) as store:
+    with server, hotcount.Redis(server.url, timeout=0.5) as store:
         assert hotcount.Limiter(store, "2/minute", on_error="open").hit("k").reason == "open"
 
 
