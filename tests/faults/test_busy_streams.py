@@ -18,8 +18,6 @@ from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
 
-pytestmark = pytest.mark.server
-
 Make = Callable[..., hotcount.Votes]
 _numbers = itertools.count()
 # In streams 0, 1 and 6.

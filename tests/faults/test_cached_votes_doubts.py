@@ -16,8 +16,6 @@ from tests.support.mysql_server import is_mysql
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
-pytestmark = pytest.mark.server
-
 
 @pytest.fixture
 def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:

@@ -15,8 +15,6 @@ from tests.support.eventually import eventually
 from tests.support.holding_program import LIMIT
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 ROOT = Path(__file__).parents[2]
 LONG = 3600.0
 

@@ -13,8 +13,6 @@ from tests.support.servers import RedisServer
 from tests.support.sqlite_files import rows
 from tests.support.together import beside, together
 
-pytestmark = pytest.mark.server
-
 
 def evictions(direct: hotcount.Redis) -> int:
     stats = direct.execute("INFO", "stats").decode()

@@ -16,8 +16,6 @@ from hotcount import aio
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 
 @pytest.fixture(autouse=True)
 def heard(caplog: pytest.LogCaptureFixture) -> None:

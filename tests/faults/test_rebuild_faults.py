@@ -17,8 +17,6 @@ from tests.support.fired import fired
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import in_child
 
-pytestmark = pytest.mark.server
-
 COMPANION = "{k}:versions.1"
 BUILD, HASH = f"{COMPANION}:build", f"{COMPANION}:next"
 

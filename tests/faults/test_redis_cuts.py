@@ -14,8 +14,6 @@ from tests.support.eventually import BUSY, eventually
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
 
 def pipeline_bytes(keys: list[str]) -> int:
     """How long the commands of one add to each key are."""

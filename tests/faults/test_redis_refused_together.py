@@ -11,8 +11,6 @@ from hotcount import aio
 
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 CALLS = 240
 
 Refuse = Callable[[hotcount.Redis], object]

@@ -11,9 +11,6 @@ from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
-
 # Coprime to the length of a key's part, so that all places of it are met.
 EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
 

@@ -19,8 +19,6 @@ from tests.support.reserving_program import RATE
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
 TEN = "10/300 days"
 LONG = 3600.0
 

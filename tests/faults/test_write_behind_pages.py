@@ -20,8 +20,6 @@ from tests.support.eventually import eventually, stand_still
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.votes_strategies import shard_of
 
-pytestmark = pytest.mark.server
-
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

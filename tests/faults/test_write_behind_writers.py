@@ -22,8 +22,6 @@ from tests.support.eventually import eventually
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sqlalchemy_side import BothSides
 
-pytestmark = pytest.mark.server
-
 Make = Callable[..., hotcount.Votes]
 _numbers = itertools.count()
 
