@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import hotcount
-import psycopg
 from hotcount import FlushReport, Votes
 
 from tests.support.eventually import eventually
@@ -180,13 +179,7 @@ class PostgresPlay(Play):
         return self.database.url_for(self.database.server.superuser, self._options)
 
     def connect(self, **options: Any) -> Any:
-        return psycopg.connect(
-            host=str(self.database.server.folder),
-            user=self.database.server.superuser,
-            dbname="postgres",
-            options=f"-c search_path={self.database.schema}",
-            **options,
-        )
+        return self.database.connect(**options)
 
     def waiting(self) -> int:
         return self.number(

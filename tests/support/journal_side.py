@@ -3,10 +3,9 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import hotcount
-import psycopg
 
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase
@@ -15,34 +14,16 @@ TABLES = ("item", "vote", "vote_anonymous", "vote_cell", "vote_journal", "vote_m
 _logins = itertools.count()
 
 
-class Session(Protocol):
+class Session:
     """Another client's session, in a transaction that it ends itself."""
 
-    def execute(self, sql: str) -> list[tuple[Any, ...]]: ...
-
-    def commit(self) -> None: ...
-
-
-class _PostgresSession:
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-
-    def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(sql)
-        return list(cursor.fetchall()) if cursor.description else []
-
-    def commit(self) -> None:
-        self._connection.commit()
-
-
-class _MariaDbSession:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
             cursor.execute(sql)
-            return list(cursor.fetchall())
+            return list(cursor.fetchall()) if cursor.description else []
 
     def commit(self) -> None:
         self._connection.commit()
@@ -106,19 +87,14 @@ class JournalSide:
     @contextmanager
     def session(self) -> Iterator[Session]:
         if self._postgres is not None:
-            with psycopg.connect(
-                host=str(self._postgres.server.folder),
-                user=self._postgres.server.superuser,
-                dbname="postgres",
-                options=f"-c search_path={self._postgres.schema}",
-            ) as connection:
-                yield _PostgresSession(connection)
+            with self._postgres.connect() as connection:
+                yield Session(connection)
                 connection.rollback()
             return
         assert self._mariadb is not None
         server, name = self._mariadb
         with server.connect(name, init_command="SET SESSION sql_mode = 'ANSI_QUOTES'") as other:
-            yield _MariaDbSession(other)
+            yield Session(other)
             other.rollback()
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:

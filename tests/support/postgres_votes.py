@@ -14,12 +14,7 @@ from tests.support.servers import PostgresDatabase
 @contextmanager
 def session(database: PostgresDatabase, sql: str = "") -> Iterator[psycopg.Connection[Any]]:
     """A session that is not ours, in a transaction, after the statement."""
-    with psycopg.connect(
-        host=str(database.server.folder),
-        user=database.server.superuser,
-        dbname="postgres",
-        options=f"-c search_path={database.schema}",
-    ) as other:
+    with database.connect() as other:
         if sql:
             other.execute(sql)
         yield other

@@ -327,13 +327,19 @@ class PostgresServer(ServerProcess):
             raise RuntimeError(f"psql: {done.stderr}")
         return done.stdout.strip()
 
+    def connect(self, schema: str = "public", **options: Any) -> psycopg.Connection[Any]:
+        """A session of the superuser, over the socket."""
+        return psycopg.connect(
+            f"host={self.folder} port={self.port or 5432} user={self.superuser} dbname=postgres",
+            options=f"-c search_path={schema}",
+            **options,
+        )
+
     def create_database(self) -> PostgresDatabase:
         """An empty place of one's own: a schema, because a database takes half a second."""
         schema = f"t{uuid.uuid4().hex[:12]}"
         # Not psql: each of hundreds of tests would wait for a process to start.
-        with psycopg.connect(
-            host=str(self.folder), port=self.port or 5432, user=self.superuser, dbname="postgres"
-        ) as session:
+        with self.connect() as session:
             session.execute(f'CREATE SCHEMA "{schema}"')
         return PostgresDatabase(self, schema)
 
@@ -389,13 +395,12 @@ class PostgresDatabase:
     def psql(self, sql: str) -> str:
         return self.server.psql(sql, schema=self.schema)
 
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        return self.server.connect(self.schema, **options)
+
     def run(self, sql: str) -> None:
         """All of it in one transaction; psql() commits each statement."""
-        options = f"-c search_path={self.schema}"
-        folder, port = str(self.server.folder), self.server.port or 5432
-        with psycopg.connect(
-            host=folder, port=port, user=self.server.superuser, dbname="postgres", options=options
-        ) as session:
+        with self.connect() as session:
             session.execute(sql)
 
     def role(self, *settings: str, options: str = "", grants: str = "ALL ON SCHEMA {0}") -> str:

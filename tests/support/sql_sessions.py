@@ -69,13 +69,7 @@ class Postgres:
     def _open(self) -> psycopg.Connection:
         database = self._server.create_database()
         make_tables(database.url)
-        return psycopg.connect(
-            host=str(self._server.folder),
-            user=self._server.superuser,
-            dbname="postgres",
-            options=f"-c search_path={database.schema}",
-            autocommit=True,
-        )
+        return database.connect(autocommit=True)
 
     def prepare(self, text: str) -> None:
         text = placed(text, lambda number: f"${number}")
