@@ -4,11 +4,13 @@ Each counter's value lies between what was acknowledged and that with what is un
 """
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,34 @@ def test_an_idle_client_believes_no_primary_that_was_replaced(cluster: RedisClus
         stop.set()
         thread.join()
         ledger.check({key: count - 1 for key, count in stored(store).items()})
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_call_that_was_given_up_keeps_no_slot_of_its_node(
+    cluster: RedisCluster, many: bool
+) -> None:
+    """Its node stands still, and no later call comes there: nobody reads what it owes."""
+    slots = {key: key_slot(f"count:{key}".encode()) for key in KEYS}
+    owners = cluster.owners()
+    ports = [node.port for node in cluster.nodes]
+    away = [key for key in KEYS if owners[slots[key]] == ports[0]][:2]
+    moving = next(key for key in KEYS if owners[slots[key]] == ports[1])
+    with hotcount.Redis(cluster.url, timeout=10) as store:
+        counter = hotcount.Counter(store)
+        counter.add_many([*away, moving])
+        cluster.wait_replicas()
+        cluster.pause(0)
+        add = partial(counter.add_many, away) if many else partial(counter.add, away[0])
+        with pytest.raises(hotcount.BatchError if many else hotcount.OutcomeUnknownError):
+            add(timeout=0.3)
+        # The client asks for a map when a slot of the others has moved.
+        others = [cluster.nodes[1], cluster.nodes[2]]
+        eventually(lambda: all(cluster.owners(node)[slots[away[0]]] == ports[3] for node in others))
+        cluster.reshard(1, 2, range(slots[moving], slots[moving] + 1))
+        # Its new node has another epoch: it may have been replaced since it was heard last.
+        with contextlib.suppress(hotcount.OutcomeUnknownError):
+            counter.add(moving)
+        assert [counter.add(key, timeout=5) for key in away] == [2, 2]
 
 
 @CALLERS

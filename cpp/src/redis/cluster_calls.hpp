@@ -7,8 +7,9 @@
 //                '-- pause, redirect -'  a call that left its lane keeps its last error
 //
 // After a slot has moved, its new calls wait until the lane of the former owner has answered all
-// earlier calls, and until the calls that this node redirected have been sent: order per key holds
-// over one move. Further moves meanwhile, and pauses, may reorder asynchronous calls.
+// earlier calls or their callers have given up, and until the calls that this node redirected have
+// been sent: order per key holds over one move. Further moves meanwhile, and pauses, may reorder
+// asynchronous calls.
 //
 // No I/O and no threads of its own: `Lanes` has them. Thread-safe; it calls no completion under its lock.
 // Lock order: this, then a lane, then the router.

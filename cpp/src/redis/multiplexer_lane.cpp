@@ -83,8 +83,12 @@ void Multiplexer::evict(const Error& why) {
 }
 
 void Multiplexer::outstanding(SlotSet& slots) const {
+    // Not the calls that were given up: their callers know that the outcome is unknown, and nobody may
+    // read the reply, for which the slot would wait.
     const auto note = [&](const OperationPtr& operation) {
-        if (operation->route.slot < slots.size()) slots.set(operation->route.slot);
+        const bool ended = operation->state_ == Operation::State::abandoned ||
+                           operation->state_ == Operation::State::done;
+        if (!ended && operation->route.slot < slots.size()) slots.set(operation->route.slot);
     };
     for (const Flight& flight : flights_) flight.for_each(note);
     for (const OperationPtr& operation : queue_) note(operation);

@@ -36,7 +36,12 @@ Result<Reply> SharedConnection::execute(const OperationPtr& operation) {
         if (!lock.owns_lock()) lock.lock();
         multiplexer_.forget(operation);
     }
+    const bool gave_up = operation->state() == Operation::State::abandoned;
     if (lock.owns_lock()) leave(lock);
+    if (is_lane() && gave_up) {
+        lock.unlock();
+        if (const auto owner = lane_.owner.lock()) owner->answered(lane_.node);
+    }
     return outcome;
 }
 
