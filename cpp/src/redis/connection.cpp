@@ -394,7 +394,7 @@ Result<Reply> Connection::receive_one(std::string_view name, Deadline deadline) 
 
 bool Connection::wait_for(short events, Deadline deadline) const {
     while ((events & POLLIN) != 0 && withholds()) {
-        if (lease_->confirmed()) return true;
+        if (lease_->confirmed(withheld_since_)) return true;
         if (check_interrupt() || deadline.passed()) return false;
         std::this_thread::sleep_for(std::min(kConfirmTick, deadline.remaining()));
     }
@@ -418,7 +418,7 @@ Result<void> Connection::nothing_left() {
         HOTCOUNT_TRY(read_some());
         HOTCOUNT_TRY_ASSIGN(reply, next_reply());
     }
-    if (reply || !replies_.idle()) return unavailable("more replies than commands");
+    if (reply || withholds() || !replies_.idle()) return unavailable("more replies than commands");
     return {};
 }
 
@@ -470,7 +470,10 @@ Result<bool> Connection::read_some() {
     }
     // Bytes from a primary that has been replaced acknowledge nothing.
     const auto bytes = static_cast<std::size_t>(received);
-    withheld_ = lease_ == nullptr || lease_->confirmed() ? 0 : bytes;
+    const bool counts =
+        lease_ == nullptr || lease_->confirmed(withholds() ? withheld_since_ : SteadyTime::max());
+    if (!counts && !withholds()) withheld_since_ = std::chrono::steady_clock::now();
+    withheld_ = counts ? 0 : bytes;
     HOTCOUNT_TRY(check_lease());
     if (withholds()) return false;
     bytes_received_.fetch_add(bytes, std::memory_order_relaxed);

@@ -53,8 +53,8 @@ Result<int> connect_socket(const Address& address, Deadline deadline);
 /// Another thread's hold on a connection: ends it when its server is replaced. Thread-safe.
 class Lease {
   public:
-    /// `confirmed` tells whether replies count now. It does not block.
-    Lease(Endpoint endpoint, std::function<bool()> confirmed)
+    /// `confirmed` tells whether replies count that were read at a time or before. It does not block.
+    Lease(Endpoint endpoint, std::function<bool(SteadyTime)> confirmed)
         : endpoint_(std::move(endpoint)), confirmed_(std::move(confirmed)) {}
 
     const Endpoint& endpoint() const { return endpoint_; }
@@ -62,7 +62,7 @@ class Lease {
     void end(const std::string& why);
     bool ended() const { return ended_.load(std::memory_order_acquire); }
     /// False while the Sentinels are asked whether the server was replaced, which ends the lease.
-    bool confirmed() const { return confirmed_(); }
+    bool confirmed(SteadyTime read_at) const { return confirmed_(read_at); }
     std::string why();
 
   private:
@@ -72,7 +72,7 @@ class Lease {
     void detach();
 
     const Endpoint endpoint_;
-    const std::function<bool()> confirmed_;
+    const std::function<bool(SteadyTime)> confirmed_;
     std::atomic<bool> ended_{false};
     std::mutex mutex_;
     std::string why_;
@@ -155,6 +155,7 @@ class Connection {
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
     std::atomic<std::size_t> withheld_{0};  // Bytes in the room of replies_.
+    SteadyTime withheld_since_{};
     bool knows_hello_{false};
     std::string role_;              // As HELLO has it.
     std::shared_ptr<Lease> lease_;  // Null: no Sentinels.

@@ -26,7 +26,8 @@ constexpr Duration kLook = std::chrono::seconds{1};
 constexpr Duration kGrace = std::chrono::milliseconds{50};
 
 // The maximum age of an answer that counts in a look: answers of this look and of the last one.
-constexpr Duration kRecent = 2 * kLook + kLook / 2;
+constexpr Duration kRecent = Belief::kRecent;
+static_assert(kRecent > 2 * kLook);
 
 // How long the report of an elected Sentinel counts after its last message.
 constexpr Duration kElectedHolds = std::chrono::seconds{5};
@@ -37,8 +38,11 @@ constexpr Duration kElectedHolds = std::chrono::seconds{5};
 // epoch. Other client libraries follow a single Sentinel's answer at once.
 constexpr Duration kUnknownHolds = std::chrono::seconds{10};
 
-// How long replies wait for the Sentinels after this process was paused.
+// How long a round waits for the Sentinels, while this process runs.
 constexpr Duration kConfirm = std::chrono::seconds{1};
+
+// The part of a wait between two beats that counts: the rest is a standstill of this process.
+constexpr Duration kMostOfAWait = 2 * Belief::kBeat;
 
 // The age of a majority's answers at which it is asked again: the next question is late, and an answer
 // after kConfirm comes before kRecent has passed.
@@ -75,6 +79,7 @@ struct Sentinels::Watched {
     const Options options;
     int wake{-1};  // An eventfd: ask now.
     bool runs{false};
+    bool away{true};  // It accepts no session, or a round ended without it. No round waits for it.
     SentinelAnswer answer{};
     SteadyTime asked_at{};
 
@@ -216,6 +221,8 @@ void Sentinels::watch(Watched& sentinel) {
             follow(sentinel, **session);
         } else {
             record(sentinel, began, SentinelAnswer::failed(std::move(session).error()));
+            const std::lock_guard lock(mutex_);
+            sentinel.away = true;
         }
         // Subscribe again at once, unless sessions end as soon as they begin.
         if (now() < began + kLook) rest(sentinel);
@@ -265,6 +272,7 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         const std::lock_guard lock(mutex_);
         sentinel.answer = std::move(answer);
         sentinel.asked_at = asked_at;
+        if (sentinel.answer.kind != SentinelAnswer::Kind::failed) sentinel.away = false;
         if (replaced) sentinel.sees_replaced(*replaced);
         const bool knows = sentinel.answer.kind == SentinelAnswer::Kind::primary &&
                            sentinel.answer.epoch >= known_epoch_;
@@ -284,8 +292,8 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         end_leases("the Sentinels are replacing it",
                    [&](const Endpoint& each) { return each == *replaced; });
     }
-    if (majority_asked > majority_asked_.load()) {
-        majority_asked_ = majority_asked;
+    if (majority_asked > belief_.last_look()) {
+        belief_.looked(majority_asked);
         blind_ = false;
     }
     if (is_new) changed_();
@@ -303,56 +311,84 @@ SteadyTime Sentinels::when_majority_was_asked() const {
     return *last;
 }
 
-// Whether a reply counts that was received before this call.
-bool Sentinels::confirmed() {
-    if (closed_ || blind_) return true;
-    if (!doubted_) {
-        if (now() - majority_asked_.load() < kRecent) return true;
-        const std::lock_guard lock(mutex_);
-        doubted_ = true;
-        doubt_.notify_one();
-    }
-    return false;
+// -- rounds -------------------------------------------------------------------------------------
+
+// Whether a reply counts that was read at `read_at` or before.
+bool Sentinels::confirmed(SteadyTime read_at) const {
+    return closed_ || blind_ || belief_.counts(read_at, now);
 }
 
-// A thread: asks a majority when its answers get old, and when a reply is withheld.
+// A thread: beats, and asks all Sentinels when replies wait for that, or when their answers get old.
 void Sentinels::keep_confirmed() {
+    std::optional<Round> round;
     std::unique_lock lock(mutex_);
     while (!closed_) {
-        const SteadyTime asked = majority_asked_.load();
-        const bool quiet = blind_ || asked == SteadyTime{};
-        const SteadyTime due = quiet ? now() + kLook : asked + kLate;
-        if (!doubted_ && due > now()) {
-            doubt_.wait_until(lock, due);
+        const SteadyTime began = now();
+        belief_.beat(began);
+        if (!round && round_is_due(began)) {
+            round = Round{began, belief_.wants_round(began), kConfirm};
+            ask_all();
+        }
+        if (round && round_is_over(*round)) {
+            lock.unlock();
+            act_on(*round);
+            lock.lock();
+            round.reset();
             continue;
         }
-        lock.unlock();
-        confirm_leases();
-        lock.lock();
+        answered_.wait_for(lock, round ? std::min(Belief::kBeat, round->left) : Belief::kBeat);
+        if (round) round->left -= std::min(now() - began, kMostOfAWait);
     }
 }
 
-// If no majority answers, the connections stay in use.
-void Sentinels::confirm_leases() {
-    const SteadyTime began = now();
-    const auto primary = find(Deadline::after(kConfirm));
+// Under the mutex. If no majority answers, the connections stay in use, and their replies count.
+bool Sentinels::round_is_due(SteadyTime time) const {
+    const SteadyTime last = belief_.last_look();
+    if (blind_ || last == SteadyTime{}) return false;
+    return belief_.wants_round(time) || time >= last + kLate;
+}
+
+// Under the mutex. The elected Sentinel may be the last to answer, so a round waits for all but those
+// that are away, and for these kGrace after a majority has answered.
+bool Sentinels::round_is_over(Round& round) {
+    std::size_t said = 0;
+    bool waits = false;
+    bool waits_for_away = false;
+    for (const auto& each : watched_) {
+        if (each->asked_at >= round.asked_at) {
+            said += each->answer.kind == SentinelAnswer::Kind::primary;
+        } else {
+            (each->away ? waits_for_away : waits) = true;
+        }
+    }
+    if (!waits && said > watched_.size() / 2) round.left = std::min(round.left, kGrace);
+    if (round.left > Duration{0}) return !waits && !waits_for_away;
+    for (const auto& each : watched_) {
+        if (each->asked_at < round.asked_at) each->away = true;
+    }
+    return true;
+}
+
+void Sentinels::act_on(const Round& round) {
+    std::optional<Result<Primary>> primary;
     bool majority = false;
     {
         const std::lock_guard lock(mutex_);
-        majority = when_majority_was_asked() >= began;
+        primary = primary_since(round.asked_at);
+        majority = when_majority_was_asked() >= round.asked_at;
     }
-    if (primary) {
-        end_leases("the Sentinels replaced it by " + primary->endpoint.str(),
-                   [&](const Endpoint& each) { return each != primary->endpoint; });
-    } else if (majority) {
-        // Without a doubt record() has already ended the leases that a look refutes.
-        if (doubted_) end_leases(primary.error().message, [](const Endpoint&) { return true; });
-    } else if (now() > began + 2 * kConfirm) {
-        return;  // The process was paused meanwhile: ask again.
-    } else {
+    if (!majority) {
         blind_ = true;
+        return;
     }
-    doubted_ = false;
+    if (*primary) {
+        end_leases("the Sentinels replaced it by " + (*primary)->endpoint.str(),
+                   [&](const Endpoint& each) { return each != (*primary)->endpoint; });
+    } else if (round.replies_wait) {
+        end_leases(primary->error().message, [](const Endpoint&) { return true; });
+    }
+    belief_.looked(round.asked_at);
+    if (*primary || round.replies_wait) belief_.confirmed(round.asked_at);
 }
 
 void Sentinels::note(Watched& sentinel, const SentinelEvent& event) {
@@ -414,9 +450,9 @@ Result<Primary> Sentinels::find(Deadline deadline) {
 }
 
 std::shared_ptr<Lease> Sentinels::lease(const Endpoint& primary) {
-    auto lease = std::make_shared<Lease>(primary, [weak = weak_from_this()] {
+    auto lease = std::make_shared<Lease>(primary, [weak = weak_from_this()](SteadyTime read_at) {
         const auto self = weak.lock();
-        return self == nullptr || self->confirmed();
+        return self == nullptr || self->confirmed(read_at);
     });
     const std::lock_guard lock(mutex_);
     std::erase_if(leases_, [](const std::weak_ptr<Lease>& each) { return each.expired(); });
@@ -447,7 +483,6 @@ void Sentinels::close() {
     const std::lock_guard lock(mutex_);
     ask_all();
     answered_.notify_all();
-    doubt_.notify_one();
 }
 
 // -- leases -------------------------------------------------------------------------------------

@@ -9,10 +9,14 @@
 //    promoted. The outcome of their pending calls is unknown.
 //  - The look each second finds an election whose message a lost subscription missed.
 //  - A client process that was paused itself may read replies of the replaced primary before the
-//    Sentinels' messages. So after 2.5 s without an answer of a majority, a reply counts only once
-//    a majority has been asked again. A thread of its own asks; connections withhold replies meanwhile.
+//    Sentinels' messages. So after a pause, and after 2.5 s without an answer of a majority, a reply
+//    counts only once a round has ended: all Sentinels are asked anew (belief.hpp has the rules). A
+//    thread of its own notices pauses and asks; connections withhold replies meanwhile.
+//  - A reply waits for two rounds at most. A round ends with the last answer. If a Sentinel does not
+//    answer, the round ends after kConfirm = 1 s in which the process ran, and later rounds end 50 ms
+//    after a majority has answered, until that Sentinel answers again.
 //  - While the process runs, that thread asks before the 2.5 s have passed, and no reply waits. If no
-//    majority answers, connections stay in use.
+//    majority answers a round, connections stay in use, and their replies count.
 //
 // Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
 // with close().
@@ -30,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "belief.hpp"
 #include "connection.hpp"
 #include "sentinel_answers.hpp"
 #include "tls.hpp"
@@ -61,9 +66,16 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     void rest(const Watched& sentinel) const;
     void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
     void note(Watched& sentinel, const SentinelEvent& event);
+    struct Round {
+        SteadyTime asked_at;
+        bool replies_wait;
+        Duration left;  // Of the time in which this process runs.
+    };
+    bool confirmed(SteadyTime read_at) const;
     void keep_confirmed();
-    void confirm_leases();
-    bool confirmed();
+    bool round_is_due(SteadyTime time) const;
+    bool round_is_over(Round& round);
+    void act_on(const Round& round);
     Result<Primary> primary_since(SteadyTime since);
     SteadyTime when_majority_was_asked() const;
     template <class Which>
@@ -76,14 +88,12 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     std::atomic<bool> closed_{false};
     std::mutex mutex_;
     std::condition_variable answered_;
-    std::condition_variable doubt_;
     std::uint64_t known_epoch_{0};
-    SteadyTime known_since_{};                  // When a Sentinel last knew of that failover.
-    std::atomic<SteadyTime> majority_asked_{};  // The last one acted upon.
-    std::atomic<bool> blind_{false};            // No majority answered confirm_leases().
-    std::atomic<bool> doubted_{false};          // Replies are withheld until confirm_leases() ends.
-    bool confirms_{false};                      // The thread of keep_confirmed() runs.
-    std::optional<Endpoint> found_;             // By the last look, if a majority agreed.
+    SteadyTime known_since_{};  // When a Sentinel last knew of that failover.
+    Belief belief_;
+    std::atomic<bool> blind_{false};  // No majority answered the last round.
+    bool confirms_{false};            // The thread of keep_confirmed() runs.
+    std::optional<Endpoint> found_;   // By the last look, if a majority agreed.
     std::vector<std::weak_ptr<Lease>> leases_;
 };
 

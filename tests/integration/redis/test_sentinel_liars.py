@@ -17,7 +17,7 @@ import hotcount
 import pytest
 from hotcount import _doctor
 
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still
 from tests.support.listener import end
 from tests.support.resp_server import RespServer, Words, bulk
 
@@ -116,9 +116,12 @@ with hotcount.Redis(sys.argv[1], timeout=30, silence_limit=60) as redis:
 
 
 def stopped_in_its_second_add(
-    program: str, url: str, primary: FakePrimary
+    program: str, url: str, primary: FakePrimary, seconds: float = 3
 ) -> subprocess.Popen[str]:
-    """Stands still for longer than the Sentinels' last answer counts; its add has no reply yet."""
+    """Has stood still for these seconds; its add has no reply yet.
+
+    The Sentinels' last answers, which count for 2.5 s, are too old after the default.
+    """
     child = subprocess.Popen(
         [sys.executable, "-c", program, url],
         stdin=subprocess.PIPE,
@@ -132,16 +135,17 @@ def stopped_in_its_second_add(
     child.stdin.write("\n")
     child.stdin.flush()
     eventually(lambda: primary.adds == 2, 20)
-    child.send_signal(signal.SIGSTOP)
-    time.sleep(3)
+    stand_still(child.pid)
+    time.sleep(seconds)
     return child
 
 
 @pytest.mark.server
-def test_a_process_that_stood_still_asks_before_it_believes_a_reply() -> None:
+@pytest.mark.parametrize("pause", [0.4, 0.8, 1.2, 1.6, 3])
+def test_a_process_that_stood_still_asks_before_it_believes_a_reply(pause: float) -> None:
     """Its primary was replaced meanwhile, and the reply lies in its socket before the news."""
     with fakes(b"") as (primary, sentinels, url):
-        child = stopped_in_its_second_add(ADD_TWICE, url, primary)
+        child = stopped_in_its_second_add(ADD_TWICE, url, primary, pause - 0.2)
         with FakePrimary() as successor:
             for sentinel in sentinels:
                 sentinel.primary = successor.port
