@@ -34,16 +34,13 @@ class Group:
 # which they stay in `make test`. Without these none does.
 TABLE = r"""
 Loads of hotcount-load, their studies and their reports | 2.1
-  integration/loadtest/test_report_studies.py::test_a_search_says_what_each
   integration/loadtest/test_report_studies.py::test_a_study_that_is
-  integration/loadtest/test_report_studies.py::test_a_scale_is_drawn
   integration/loadtest/test_report_studies.py::test_a_search_says_what_was
   integration/loadtest/test_report_studies.py::test_a_page_of_a
   integration/loadtest/test_report_studies.py::test_a_scale_has_its
   integration/loadtest/test_report_studies.py::test_a_sweep_says_which
   integration/loadtest/test_report_studies.py::test_a_search_that_confirmed
   integration/loadtest/test_report_studies.py::test_an_audit_that_found
-  integration/loadtest/test_report_comparisons.py::test_fewer_than_six_rounds
   integration/loadtest/test_report_comparisons.py::test_what_was_overloaded_has
   integration/loadtest/test_report.py::test_html_draws_a_run
   integration/loadtest/test_report.py::test_the_series_has_each

@@ -9,7 +9,7 @@ import hotcount
 import pytest
 
 from loadtest.micro import call_cost
-from loadtest.micro.call_cost import Case, LostAdds, cases, main, measure, summary, table
+from loadtest.micro.call_cost import Case, LostAdds, cases, main, measure
 
 
 def test_every_case_is_measured_and_its_adds_are_there(
@@ -34,12 +34,6 @@ def test_adds_that_are_not_there_fail_the_run(
     monkeypatch.setattr(call_cost, "cases", lambda: wrong)
     assert main(["--rounds", "1", "--seconds", "0.0001"]) == 1
     assert "FAILED" in capsys.readouterr().err
-
-
-def test_medians_and_spread_are_those_of_the_rounds() -> None:
-    one = summary(Case("batch", "", keys=10, ns=[3.0, 1.0, 8.0]))
-    assert one == {"case": "batch", "per": "key", "ns": {"median": 3.0, "min": 1.0, "max": 8.0}}
-    assert "3.0  1.0 .. 8.0 a key" in table([one])
 
 
 @pytest.mark.parametrize("words", [["--rounds", "0"], ["--seconds", "0"], ["--what"]])

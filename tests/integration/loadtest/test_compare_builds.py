@@ -53,11 +53,6 @@ def test_a_build_that_loses_adds_fails_the_run(
     assert "3 added, 0 there" in capsys.readouterr().err
 
 
-def test_short_gives_way_to_what_is_said_beside_it() -> None:
-    chosen = builds.arguments([SELF, "--rounds", "2", "--short"])
-    assert (chosen.rounds, chosen.seconds) == (2, 0.4)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -38,8 +38,8 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     return load
 
 
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGTERM"])
-def test_a_terminal_that_is_closed_ends_a_load_as_sigterm_does(name: str, temporary: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_load_and_still_audits(name: str, temporary: Path) -> None:
     load = started("run", "-s", "batched", "--json")
     load.send_signal(getattr(signal, name))
     out, err = load.communicate(timeout=PATIENCE_S)
@@ -47,6 +47,7 @@ def test_a_terminal_that_is_closed_ends_a_load_as_sigterm_does(name: str, tempor
     document = json.loads(out)
     assert document["reasons"] == ["it was interrupted"]
     assert document["audit"]["passed"]
+    assert document["audit"]["acknowledged"] > 0
     assert list(temporary.iterdir()) == []
 
 

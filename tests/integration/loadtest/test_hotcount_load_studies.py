@@ -25,14 +25,6 @@ from tests.support.load_generator import (
 )
 
 
-def test_slo_that_cannot_be_read_is_named() -> None:
-    refused = ("speed=1", "p99>1ms", "err<", "p99<10", "stale.p99<1.5")
-    for slo, term in (("p99<10ms,speed=1", "speed=1"), *((term, term) for term in refused)):
-        done = study("search", "-s", "batched", "--slo", slo)
-        assert done.returncode == 2
-        assert f"term '{term}'" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -147,20 +139,6 @@ def test_a_sweep_keeps_its_runs_and_a_series(tmp_path: Path) -> None:
     audited = run("audit", str(folder))
     assert audited.returncode == 0, audited.stdout
     assert "Audit of 4 runs" in audited.stdout
-
-
-def test_a_search_is_over_in_its_time_and_says_so(tmp_path: Path) -> None:
-    folder = tmp_path / "search"
-    code, document = study_json(
-        *["search", "-s", "memory", "--max-time", "300ms", "--from", "100", "-d", "100ms"],
-        *["--slo", "max<10s", *SMALL, "--out", str(folder)],
-    )
-    assert code == 3
-    (found,) = document["strategies"]
-    assert found["rate_per_s"] == 0
-    assert any("--max-time 300ms was over" in reason for reason in found["reasons"])
-    assert 1 <= len(found["trials"]) < 10
-    assert document == json.loads((folder / "search.json").read_text())
 
 
 def test_a_trace_is_sent_as_it_was_recorded_and_audited(tmp_path: Path) -> None:

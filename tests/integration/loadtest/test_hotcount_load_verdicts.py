@@ -118,20 +118,6 @@ def test_a_generator_that_is_killed_while_it_sets_up_leaves_a_folder_that_says_s
     assert "the run ended before its first write" in audit.stdout
 
 
-def test_calls_that_time_out_are_no_fast_answers(tmp_path: Path) -> None:
-    """Hardly any keeps the limit; what does not counts as slower, however fast it failed."""
-    folder = tmp_path / "run"
-    arguments = ["run", "-s", "batched", "-d", "200ms", "--timeout", "1us", *SMALL]
-    code, document = run_json(*arguments, "--mix", "vote=1", "--out", str(folder))
-    assert code == 3
-    operations = document["result"]["operations"]
-    assert operations["failed"] + operations["unknown"] > operations["ok"]
-    assert document["result"]["service_us"]["p99"] > 1
-    assert any(reason.startswith("errors: ") for reason in document["reasons"])
-    assert kept(folder)["result"]["operations"] == operations
-    assert run(*arguments, "--max-errors", "101%").returncode == 2
-
-
 def test_an_overloaded_generator_says_what_kept_it_back(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     code, document = run_json(
@@ -198,18 +184,6 @@ def test_a_disk_without_room_for_a_ledger_leaves_a_folder_that_says_what_it_is(
     assert "ledger.bin" in again.stdout
 
 
-def test_results_that_nobody_could_read_are_in_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [program(), "run", "-s", "batched", "-d", "100ms", *SMALL, "--out", str(folder)]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-        )
-    assert done.returncode == 3
-    assert "could not be written" in done.stderr
-    assert kept(folder)["conclusion"] == "passed"
-
-
 def test_a_path_that_is_no_utf8_ends_no_run(tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff")
     done = subprocess.run(
@@ -218,10 +192,3 @@ def test_a_path_that_is_no_utf8_ends_no_run(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
     assert "\ufffd" in json.loads(done.stdout)["command"][-1]
-
-
-def test_a_folder_whose_result_is_no_object_is_damaged(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("[]")
-    done = run("audit", str(tmp_path))
-    assert done.returncode == 3
-    assert "it is no JSON object" in done.stdout + done.stderr

@@ -9,7 +9,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -31,7 +30,6 @@ from loadtest.peers.rounds import (
     LostAdds,
     Measured,
     measure,
-    order,
 )
 from tests.support.servers import RedisServer, free_port
 
@@ -183,18 +181,6 @@ def test_what_a_contender_did_wrong_fails_the_run(
         contender.close()
 
 
-@pytest.mark.server
-@pytest.mark.parametrize(("connections", "pipeline"), [(1, 1), (50, 100)])
-def test_what_redis_benchmark_says_it_added_is_found(
-    server: RedisServer, connections: int, pipeline: int
-) -> None:
-    limit = native.RedisBenchmark(native.find_benchmark(), server.port, connections, pipeline)
-    case = one_load(limit.run, "limit")
-    # Only the first round has the run that finds out how many requests to make.
-    measure(server, [case], rounds=2, seconds=0.05)
-    assert len(case.figures["limit"][RATE]) == 2
-
-
 def no_go() -> str:
     raise native.LeftOut("go is not installed: rueidis left out")
 
@@ -250,21 +236,6 @@ def test_a_program_that_is_not_built_is_named(tmp_path: Path) -> None:
         native.cpp_program(tmp_path, "hotcount from C++")
 
 
-def test_go_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(native, "GO_HOME", "/nonexistent")
-    with pytest.raises(native.LeftOut, match="go is not installed: rueidis left out"):
-        native.find_go()
-
-
-def test_a_go_build_that_fails_is_named(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    go.write_text("#!/bin/sh\necho 'go: requires go >= 1.26' >&2\nexit 1\n")
-    go.chmod(0o755)
-    with pytest.raises(native.LeftOut, match=r"go build failed: .* \(go: requires go >= 1.26\)"):
-        native.go_program(str(go))
-
-
 def test_a_missing_peer_is_named_with_what_installs_it() -> None:
     # As in a .venv that `make peers` has not seen.
     hide = "import importlib.util as u; u.find_spec = lambda name: None"
@@ -297,56 +268,6 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert found["ratios"] == [{"peer": "peer", "metric": RATE, "ratio": ratio}]
     assert found["figures"]["peer"] == {RATE: {"median": 10, "min": 10, "max": 20}}
     assert "9.00 (3.00 .. 10.0)" in text_table([found])
-
-
-@pytest.mark.parametrize(
-    ("contender", "row"), [("peer", "peer - 10 (10 .. 10) -"), (OURS, "- 10 (10 .. 10) - -")]
-)
-def test_hotcount_or_peers_alone_are_shown_without_a_ratio(contender: str, row: str) -> None:
-    case = Case("case", "asyncio", [])
-    case.figures = {contender: {RATE: [10.0]}}
-    found = summary(case)
-    assert found["ratios"] == []
-    assert " ".join(text_table([found]).splitlines()[-1].split()) == f"case {row}"
-
-
-def test_each_load_of_a_case_comes_first_and_last_in_some_round() -> None:
-    loads = [Load(name, lambda seconds, seed: Measured(0, {})) for name in "abcd"]
-    orders = [order(loads, number) for number in range(8)]
-    assert orders[0] == loads
-    for made in orders:
-        assert {load.contender for load in made} == set("abcd")
-    assert Counter(made[0].contender for made in orders) == dict.fromkeys("abcd", 2)
-    assert Counter(made[-1].contender for made in orders) == dict.fromkeys("abcd", 2)
-
-
-def test_batches_hold_the_keys_that_they_say() -> None:
-    for batch in keys.distinct_batches(1):
-        assert set(batch) == {f"k{index}" for index in range(1_000)}
-        assert len(batch) == 1_000
-    drawn = Counter(name for batch in keys.zipf_batches(1) for name in batch)
-    assert all(0 <= int(name[1:]) < 10_000 for name in drawn)
-    # The harmonic number of 10,000 with the exponent 0.99 is 10.2: a tenth of all.
-    assert drawn.most_common(1)[0][0] == "k0"
-    assert drawn["k0"] / drawn.total() == pytest.approx(0.098, rel=0.1)
-
-
-def test_what_a_program_prints_is_read() -> None:
-    measured = native.parse_line('{"adds": 300, "warm_adds": 20, "seconds": 0.5}\n')
-    assert measured == Measured(320, {RATE: 600})
-
-
-def test_the_csv_of_redis_benchmark_is_read() -> None:
-    head = '"test","rps","avg_latency_ms"\n'
-    assert native.parse_csv(head + '"INCR","699300.69","1.788"\n') == 699300.69
-    with pytest.raises(Failed, match="printed no INCR"):
-        native.parse_csv(head + '"SET","699300.69","1.788"\n')
-
-
-def test_go_peers_have_the_versions_of_go_mod() -> None:
-    versions = native.go_versions()
-    assert set(versions) == {"rueidis"}
-    assert all(version[0].isdigit() for version in versions.values())
 
 
 @pytest.mark.server

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hotcount._report_charts import of_part
 from hotcount._report_numbers import number, percentile_of, ratio_of, whole
-from hotcount._report_page import _places, _unbroken
 from hotcount._report_rows import _logged
 from hotcount.report import Chart, Part, read
 
@@ -121,29 +119,6 @@ def test_what_was_overloaded_has_no_percentiles_and_no_ratio(
     assert "100.0\u00a0% overloaded" in body
 
 
-def test_who_compares_only_what_was_overloaded_gets_no_first(
-    in_open_loop: Path, tmp_path: Path
-) -> None:
-    def overload(found: dict[str, Any]) -> None:
-        found["overloaded"] = True
-
-    folder = with_each(in_open_loop, tmp_path / "over", overload)
-    body = body_of(folder, tmp_path / "report.html")
-    assert "No strategy carried 300 operations/s." in body
-    assert "<h3>Latency by percentile</h3>" not in body
-    assert "in the same rounds" not in body
-
-
-def test_fewer_than_six_rounds_have_least_and_most(closed: Path, tmp_path: Path) -> None:
-    (part,) = read(closed).parts
-    ratios = chart_of(part, "Writes per second, in the same rounds")
-    assert "the median of 2 rounds, from the least to the most" in ratios.said
-    assert "95 % interval" not in ratios.said
-    # So few rounds can show no difference: none of them says that it did not.
-    assert not any("~" in cell for row in ratios.numbers for cell in row)
-    assert "95 % interval" not in body_of(closed, tmp_path / "report.html")
-
-
 def test_six_rounds_have_an_interval(closed: Path, tmp_path: Path) -> None:
     def six_rounds(found: dict[str, Any]) -> None:
         found["trials"] *= 3
@@ -239,54 +214,3 @@ def test_what_a_contract_allows_is_counted_and_called_allowed(closed: Path, tmp_
         "The audit found no promise broken. batched broke rules 1,234 times, as their contracts "
         "allow." in body
     )
-
-
-def test_a_line_of_a_cell_does_not_end_in_its_brackets() -> None:
-    assert _unbroken("0.68 (0.30 to 1.17) ~") == "0.68 (0.30\u00a0to\u00a01.17)\u00a0~"
-    assert _unbroken("88.4 % overloaded") == "88.4\u00a0% overloaded"
-
-
-def test_a_database_is_described_once() -> None:
-    database = "PostgreSQL 15.18, fsync=on"
-    assert _places([database, f"{database}; counted in Redis 7", f"{database}; votes wait"]) == (
-        f"{database}; counted in Redis 7; votes wait"
-    )
-
-
-def paid(part: dict[str, Any], strategies: int) -> None:
-    del part["strategies"][strategies:]
-    part["references"] = []
-    for strategy in part["strategies"]:
-        strategy["server"] = {
-            "log_bytes_per_write": 877.0, "commits_per_write": 0.6, "cpu_ms_per_write": 1.0,
-        }  # fmt: skip
-
-
-@pytest.mark.parametrize("strategies", [1, 2])
-def test_charts_of_what_servers_paid_leave_room_for_their_titles(
-    closed: Path, tmp_path: Path, strategies: int
-) -> None:
-    parts = json.loads((closed / "compare.json").read_text())["parts"]
-    paid(parts[0], strategies)
-    folder = changed(closed, tmp_path / "paid", "compare.json", parts=parts)
-    (part,) = read(folder).parts
-    layout = chart_of(part, "What the servers paid for each write").figure.layout
-    pixels = layout.height - layout.margin.t - layout.margin.b
-    domains = [layout.yaxis.domain, layout.yaxis2.domain, layout.yaxis3.domain]
-    for upper, lower in pairwise(domains):
-        assert (upper[0] - lower[1]) * pixels > 50
-        assert (upper[1] - upper[0]) * pixels > 30
-
-
-def test_one_stale_strategy_has_a_tick_of_its_own(closed: Path, tmp_path: Path) -> None:
-    parts = json.loads((closed / "compare.json").read_text())["parts"]
-    reads = parts[0]["strategies"][1]["audit"]["reads"]
-    reads |= {"checked": 10, "stale": 4}
-    reads["staleness_ms"] |= {"p99": 419.4, "up_to": [[0.0, 6], [419.4, 4]]}
-    (part,) = read(changed(closed, tmp_path / "stale", "compare.json", parts=parts)).parts
-    axis = chart_of(part, "Latency and staleness").figure.layout.xaxis
-    assert axis.ticktext == ("exact", "419")
-
-
-def test_the_page_has_no_buttons_on_its_charts(closed: Path, tmp_path: Path) -> None:
-    assert '"displayModeBar": false' in body_of(closed, tmp_path / "report.html")

@@ -11,7 +11,7 @@ from hotcount.report import Chart, read
 
 from tests.support import load_generator
 from tests.support.load_generator import SMALL
-from tests.support.report_page import MEASURED, body_of, changed, report
+from tests.support.report_page import MEASURED, body_of, changed
 
 
 def study(folder: Path, command: str, *arguments: str) -> Path:
@@ -40,37 +40,6 @@ def test_a_study_that_is_not_kept_ends_with_its_page(
     assert done.stderr == ""
     assert 'role="img"' in page.read_text(encoding="utf-8").partition("<body>")[2]
     assert list(tmp_path.iterdir()) == [page]
-
-
-def test_a_sweep_is_drawn_as_latency_against_the_rate(tmp_path: Path) -> None:
-    folder = study(tmp_path / "swept", "sweep", "--rates", "1000,2000", "-d", "200ms")
-    rows = read(folder).rows()
-    assert [row["rate_per_s"] for row in rows] == [1000, 2000]
-    file = tmp_path / "report.html"
-    assert report(folder, "-o", file).returncode == 0
-    assert "<h3>Latency against the rate</h3>" in file.read_text(encoding="utf-8")
-
-
-def test_a_scale_is_drawn_with_what_was_fitted(tmp_path: Path) -> None:
-    folder = study(tmp_path / "s", "scale", "--rounds", "2", "-d", "100ms", "-w", "1,2,4")
-    result = read(folder)
-    assert [row["callers"] for row in result.rows()] == [1, 2, 4]
-    (chart,) = result.charts()
-    assert chart.title == "Throughput against callers"
-
-
-def test_a_search_says_what_each_strategy_carries(tmp_path: Path) -> None:
-    # p99 may be anything: what was found does not matter here.
-    asked = ("--slo", "p99<10s,lost=0", "-d", "100ms", "--from", "1000", "--max-time", "10s")
-    folder = study(tmp_path / "searched", "search", *asked)
-    result = read(folder)
-    assert all(row["p99_ms"] < 10_000 for row in result.rows() if row["held"])
-    (found,) = result.study
-    file = tmp_path / "report.html"
-    assert report(folder, "-o", file).returncode == 0
-    body = file.read_text(encoding="utf-8").partition("<body>")[2]
-    carried = found["rate_per_s"]
-    assert ("memory carries" in body) if carried else ("memory: no rate was confirmed" in body)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +88,8 @@ def test_a_page_of_a_study_has_load_place_audit_and_meaning(
         assert "<h3>What an acknowledgement means</h3><ul><li><b>memory</b>: when answered" in body
         for raw in ("rate_per_s", "ok_per_s", "without_an_answer", "writes_per_s"):
             assert f"<th>{raw}</th>" not in body
+    titles = [only_chart(folder).title for folder in (swept, scaled)]
+    assert titles == ["Latency against the rate", "Throughput against callers"]
 
 
 def test_a_search_says_what_was_asked_and_what_the_next_rate_misses(

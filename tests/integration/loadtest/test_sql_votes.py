@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from loadtest.peers import native
-from loadtest.peers.http_votes import find_wrk
 from loadtest.peers.rounds import HELD_WORST, OURS, P99, RATE, READS_P99, Failed
 from loadtest.peers.sql_votes import main
-from loadtest.peers.vote_processes import Shape, cpp_voters, empty_place
+from loadtest.peers.vote_processes import empty_place
 from tests.support import mysql_server
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
@@ -85,20 +84,6 @@ def test_votes_that_the_voters_know_nothing_of_fail_the_load(
                 native.run([*command, "--seed", "2"])
 
 
-def test_an_empty_place_is_dropped_with_its_sessions(
-    postgres_server: PostgresServer, mariadb_server: MariaDbServer
-) -> None:
-    before = postgres_server.psql("SELECT COUNT(*) FROM pg_namespace")
-    measured = cpp_voters(
-        postgres_server, native.ROOT, "naive", Shape(2, 1), ("--warm-up", "0"), 0.1, 1
-    )
-    assert measured.figures[RATE] > 0
-    assert postgres_server.psql("SELECT COUNT(*) FROM pg_namespace") == before
-    databases = mariadb_server.execute("SHOW DATABASES")
-    cpp_voters(mariadb_server, native.ROOT, "naive", Shape(2, 1), ("--warm-up", "0"), 0.1, 1)
-    assert mariadb_server.execute("SHOW DATABASES") == databases
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -134,12 +119,6 @@ def test_a_run_goes_on_without_a_mysql_that_is_not_there(
     assert "sqlite: 16 callers" in listed.out
     assert main(["--only", "mysql", "--list"]) == 2
     assert "scripts/setup mysql" in capsys.readouterr().err
-
-
-def test_a_missing_http_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(RuntimeError, match="wrk is not installed"):
-        find_wrk()
 
 
 @pytest.mark.parametrize("words", [["--only", "oracle"], ["--rounds", "0"], ["--seconds", "0"]])
