@@ -37,13 +37,6 @@ async def test_each_awaited_call_of_a_counter_answers_as_its_name_says(
     assert await counter.ttl("k") is None
 
 
-async def test_sync_and_async_objects_of_a_store_are_one_store(counter_store: Store) -> None:
-    waiting = hotcount.Counter(counter_store, "both")
-    assert await aio.Counter(counter_store, "both").add("k") == 1
-    assert waiting.add("k") == 2
-    assert await aio.Counter(counter_store, "both").add("k") == 3
-
-
 @pytest.mark.parametrize("keys", [1, 40])
 @pytest.mark.parametrize("tasks", [64, 256])
 async def test_every_task_gets_its_own_value(counter_store: Store, tasks: int, keys: int) -> None:

@@ -88,21 +88,6 @@ async def test_others_get_their_turn_beside_busy_tasks(counter: aio.Counter) -> 
     assert beats >= 50
 
 
-async def test_chains_of_calls_and_tasks_that_make_tasks_are_all_answered(
-    counter: aio.Counter,
-) -> None:
-    async def tree(depth: int) -> int:
-        value = await counter.add("k")
-        if depth == 0:
-            return value
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(tree(depth - 1)) for _ in range(3)]
-        assert all(task.result() > value for task in tasks)
-        return await counter.get("k")
-
-    assert await tree(4) == 121
-
-
 def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Counter) -> None:
     async def main() -> None:
         async def work() -> list[int]:
@@ -113,24 +98,6 @@ def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Cou
 
     with asyncio.Runner(loop_factory=factory, debug=True) as runner:
         runner.run(main())
-
-
-async def test_tasks_that_wait_with_conditions_and_queues_all_go_on(counter: aio.Counter) -> None:
-    queue: asyncio.Queue[int] = asyncio.Queue(3)
-    semaphore = asyncio.Semaphore(5)
-
-    async def produce() -> None:
-        for _ in range(20):
-            async with semaphore:
-                value = await counter.add("k")
-            await queue.put(value)
-
-    async def consume() -> list[int]:
-        return [await queue.get() for _ in range(100)]
-
-    consumer = asyncio.create_task(consume())
-    await asyncio.gather(*(produce() for _ in range(5)))
-    assert sorted(await consumer) == list(range(1, 101))
 
 
 async def test_an_exception_nobody_asks_for_is_reported(counter: aio.Counter) -> None:

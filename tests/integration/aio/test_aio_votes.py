@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
+import psycopg
 import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.fired import fired
-from tests.support.loops import LOOPS, LoopFactory, run
+from tests.support.loops import LOOPS, run
+from tests.support.servers import PostgresDatabase
 from tests.support.sqlite_files import rows
 from tests.support.together import together
 
@@ -95,23 +97,6 @@ async def test_each_call_does_what_it_does_for_threads(strategy: str, tmp_path: 
                 votes.sync_worker()
 
 
-@on_all_loops
-async def test_a_thousand_in_flight_are_each_told_their_own_outcome(path: Path) -> None:
-    votes = await make(path)
-    work = iter(range(10_000))
-
-    async def voter() -> None:
-        for user in work:
-            # A value of its own, so that a swapped answer would show.
-            assert (await votes.cast(1 + user % 10, user, user + 1)).value == user + 1
-
-    await asyncio.gather(*(voter() for _ in range(1000)))
-    transactions = hotcount.Database(f"sqlite:///{path}", timeout=20).stats()["transactions"]
-    assert transactions < 2000, "they share them"
-    await votes.aclose()
-    assert audit(path) == (sum(range(1, 10_001)),) * 2
-
-
 def test_a_loop_is_woken_once_for_all_votes_of_a_transaction(path: Path) -> None:
     wakes = 0
 
@@ -136,20 +121,6 @@ def test_a_loop_is_woken_once_for_all_votes_of_a_transaction(path: Path) -> None
 
     run(Counting, main())
     assert audit(path) == (501, 501)
-
-
-@on_all_loops
-def test_the_later_of_two_votes_of_a_user_wins(factory: LoopFactory, path: Path) -> None:
-
-    async def main(strategy: str) -> None:
-        votes = await make(path.with_suffix("." + strategy), strategy)
-        calls = [votes.cast(1, user, value) for value in range(1, 11) for user in range(20)]
-        await asyncio.gather(*calls)
-        await votes.flush()
-        assert int(await votes.count(1)) == 200
-
-    for strategy in ("batched", "naive"):
-        run(factory, main(strategy))
 
 
 @on_all_loops
@@ -327,3 +298,46 @@ async def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_cl
         await asyncio.sleep(0)
     assert call.done()
     await call
+
+
+async def test_a_caller_who_leaves_while_a_row_is_locked_has_nothing_applied(
+    postgres_database: PostgresDatabase,
+) -> None:
+    votes = aio.Votes(aio.Database(postgres_database.url, timeout=20))
+    await votes.create_tables()
+    await votes.add_items([1])
+    await votes.cast(1, 1000)
+    with psycopg.connect(postgres_database.url) as other:
+        other.execute("SELECT * FROM item WHERE id = 1 FOR UPDATE")
+        patient = [asyncio.ensure_future(votes.cast(1, user)) for user in range(10)]
+        hurried = [
+            asyncio.ensure_future(votes.cast(1, user, timeout=0.3)) for user in range(10, 20)
+        ]
+        outcomes = await asyncio.gather(*hurried, return_exceptions=True)
+        assert {type(each) for each in outcomes} == {hotcount.DeadlineError}
+        assert not any(call.done() for call in patient)
+        other.rollback()
+    assert all(cast.changed for cast in await asyncio.gather(*patient))
+    assert int(await votes.count(1)) == 11
+    assert await votes.reconcile() == []
+
+
+async def test_callers_that_wait_are_not_failed_by_the_deadline_of_who_leads_them(
+    postgres_database: PostgresDatabase,
+) -> None:
+    # The leader waits for company, so that they share its transaction.
+    database = hotcount.Database(postgres_database.url, timeout=20)
+    votes = hotcount.Votes(database, max_delay=0.4)
+    votes.create_tables()
+    votes.add_items([1])
+    with psycopg.connect(postgres_database.url) as other:
+        other.execute("SELECT * FROM item WHERE id = 1 FOR UPDATE")
+        leads = asyncio.ensure_future(asyncio.to_thread(votes.cast, 1, 0, timeout=1))
+        await asyncio.sleep(0.1)
+        follow = [asyncio.ensure_future(asyncio.to_thread(votes.cast, 1, user)) for user in (1, 2)]
+        with pytest.raises(hotcount.DeadlineError):
+            await leads
+        other.rollback()
+    for call in follow:
+        assert (await call).value == 1
+    assert int(votes.count(1)) == 2

@@ -7,7 +7,6 @@ import sqlite3
 import weakref
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import blinker
@@ -17,27 +16,6 @@ from django.dispatch import Signal
 from hotcount import aio
 
 from tests.support.programs import run_python
-
-
-def find(name: str) -> Any:
-    thing: Any = hotcount
-    for part in name.split("."):
-        thing = getattr(thing, part)
-    return thing
-
-
-@pytest.mark.parametrize("name", hotcount.__all__)
-def test_every_public_name_is_documented(name: str) -> None:
-    thing = find(name)
-    if name == "__version__":
-        return
-    assert len(str(thing.__doc__)) > 20
-    if inspect.isclass(thing) and not issubclass(thing, BaseException):
-        for attribute, value in vars(thing).items():
-            is_field = attribute in getattr(thing, "__dataclass_fields__", ())
-            if not attribute.startswith("_") and not is_field:
-                assert value.__doc__, f"{name}.{attribute}"
-                assert len(value.__doc__.split()) >= 3, f"{name}.{attribute}"
 
 
 def test_times_are_seconds_or_timedelta() -> None:

@@ -186,11 +186,6 @@ def test_an_empty_batch_is_an_empty_array() -> None:
     assert not Int64Batch([])
 
 
-def test_a_memoryview_sees_the_same_numbers() -> None:
-    view = memoryview(Int64Batch([1, 2, 3]))
-    assert (view.tolist(), view.readonly, view.itemsize) == ([1, 2, 3], True, 8)
-
-
 def test_errors_keep_the_index_of_their_element_in_a_slice() -> None:
     errors: dict[int, hotcount.HotcountError] = {
         index: hotcount.ConfigError(str(index)) for index in (0, 3, 4)

@@ -15,7 +15,7 @@ from hotcount.cli import main
 
 from tests.support.commands import run
 from tests.support.programs import run_python
-from tests.support.servers import PostgresDatabase, RedisServer
+from tests.support.servers import RedisServer
 
 RATE = ("--rate", "5/hour", "--name", "api")
 
@@ -79,13 +79,6 @@ def test_counters_are_read_and_reset(own_redis: RedisServer, redis: hotcount.Red
     assert likes.get("photo:42") == 0
     likes.add("photo:42", 2)
     assert said_json("reset", url, "photo:42") == {"before": [{"key": "photo:42", "value": 2}]}
-
-
-def test_votes_of_a_server_are_read(postgres_database: PostgresDatabase) -> None:
-    make_counts(postgres_database.url)
-    url = postgres_database.url
-    assert said("get", url, "7", "8", "9", "--exact") == "7: 3\n8: -1\n9: 0\n"
-    assert said("get", url, "home", "--slots") == "home: 1,234\n"
 
 
 def test_votes_and_slots_are_read(file: str) -> None:
@@ -287,11 +280,3 @@ def test_the_examples_of_help_run(
             _, *arguments = example.replace("redis://cache/0", own_redis.url).split()
             assert (arguments[0], exit_code(*arguments)) == (command, 0)
             assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("command", ["get", "peek", "reset", "top", "block", "ready"])
-def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(command, "--help") == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"Example: hotcount {command} " in text
-    assert "Exit codes: 0" in text

@@ -16,7 +16,7 @@ from tests.support.servers import PostgresDatabase, RedisServer
 # They have tests of their own, which check more.
 ELSEWHERE = {
     "docs/how-to/cluster.md",  # tests/integration/redis/test_cluster.py
-    "docs/how-to/django-votes.md",  # tests/integration/web/test_django_document.py
+    "docs/how-to/django-votes.md",  # tests/integration/web/test_example_django.py
     "docs/how-to/failover.md",  # tests/faults/test_failover.py
     "docs/how-to/galera.md",  # tests/faults/test_galera.py
     "docs/how-to/sentinel.md",  # tests/integration/redis/test_sentinel.py

@@ -15,7 +15,6 @@ import pytest
 from hotcount import LimitExceeded, aio
 
 from tests.support.servers import RedisServer
-from tests.support.together import together
 
 AnyLimiter = Union[hotcount.Limiter, aio.Limiter]
 LIMITERS: list[Any] = [hotcount.Limiter, aio.Limiter]
@@ -110,16 +109,6 @@ def test_a_key_of_any_arguments_is_called_as_the_function_is(limiter: AnyLimiter
 
     work(1, two=2)
     assert seen == [((1,), {"two": 2})]
-
-
-def test_a_key_finds_what_was_passed_in_any_keywords(limiter: AnyLimiter) -> None:
-    @limiter.limit(key=lambda user: user)
-    def work(**kwargs: str) -> str:
-        return kwargs["user"]
-
-    assert work(user="anna") == "anna"
-    with pytest.raises(TypeError):
-        work(name="anna")
 
 
 def test_methods_know_their_object(limiter: AnyLimiter) -> None:
@@ -221,20 +210,6 @@ def test_a_bad_key_or_cost_is_refused_where_it_stands(limiter: AnyLimiter) -> No
         limiter.limit(key=lambda user: 7)(work)("anna")
     with pytest.raises(hotcount.ConfigError, match="cost is 0"):
         limiter.limit(key="k", cost=0)(work)("anna")
-
-
-def test_threads_call_it_as_often_as_the_limit_allows(limiter: AnyLimiter) -> None:
-    @limiter.limit(key="hot")
-    def work() -> bool:
-        return True
-
-    def attempt(_: int) -> bool:
-        try:
-            return work()
-        except LimitExceeded:
-            return False
-
-    assert sum(together(attempt)) == 2
 
 
 def test_what_the_function_raises_passes(limiter: AnyLimiter) -> None:

@@ -9,7 +9,6 @@ import hotcount
 import pytest
 
 from tests.support.limiters import SAFE
-from tests.support.together import together
 
 
 def limiter(store: hotcount.Memory, algorithm: str = "gcra") -> hotcount.Limiter:
@@ -91,20 +90,6 @@ def test_counters_and_sets_are_refused_whatever_when_full_says() -> None:
     with pytest.raises(hotcount.CapacityError):
         hotcount.LiveSets(store).create("k", 60, {"a": 1})
     assert hotcount.LiveSets(store).upsert("k", "a", 1) is hotcount.Upsert.ABSENT
-
-
-def test_many_threads_at_the_bound_admit_no_tracked_key_twice() -> None:
-    store = hotcount.Memory(max_keys=50)
-    limited = hotcount.Limiter(store, "1/hour")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        answers = together(
-            lambda _: [(f"k{n}", limited.hit(f"k{n}").reason) for n in range(100)], threads=8
-        )
-    admitted = [key for mine in answers for key, reason in mine if reason == "allowed"]
-    assert len(admitted) == len(set(admitted)) == 50
-    stats = store.stats()
-    assert (stats["keys"], stats["untracked"]) == (50, 8 * 50)
 
 
 def test_the_policy_is_an_option_of_the_url_too() -> None:

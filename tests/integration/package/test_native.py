@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import abc
 import asyncio
-import copy
 import dataclasses
 import doctest
 import importlib
 import inspect
 import pickle
 import pydoc
-import typing
 from collections.abc import Callable
 from typing import Any
 
 import hotcount
 import hotcount.aio
 import pytest
-from hotcount import _core
-from hotcount._native import attributes, native, require_all_declared, result
+from hotcount._native import native, require_all_declared, result
 
 from tests.support.commands import output_of
 
@@ -37,32 +34,6 @@ MODULES = [
     "hotcount.rate",
     "hotcount.results",
 ]
-
-
-def declared(module: str) -> list[Any]:
-    """Every declared function of a module and of its own classes."""
-    found: list[Any] = []
-    for cls in vars(importlib.import_module(module)).values():
-        if isinstance(cls, _core.NativeFunction) and cls.__module__ == module:
-            found.append(cls)
-        if inspect.isclass(cls) and cls.__module__ == module:
-            for name in vars(cls):
-                if isinstance(getattr(cls, name), _core.NativeFunction):
-                    found.append(getattr(cls, name))
-    return found
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_declared_function_has_a_signature_types_and_help(module: str) -> None:
-    functions = declared(module)
-    assert functions
-    for function in functions:
-        inspect.signature(function)
-        assert "return" in typing.get_type_hints(function)
-        assert function.__doc__.split()
-        assert function.__name__ in pydoc.plain(pydoc.render_doc(function))
-        assert not hasattr(function, "__wrapped__")
-        assert copy.deepcopy(function) is function
 
 
 @pytest.mark.parametrize("cls", FACES)
@@ -204,16 +175,6 @@ def test_a_decision_is_a_frozen_dataclass_with_slots() -> None:
         decision.remaining = 9  # type: ignore[misc]
 
 
-def test_a_batch_has_a_table() -> None:
-    decisions = hotcount.Limiter("memory://", "1/300 days").hit_many(["a", "a"], 1)
-    table = decisions.to_dict()
-    assert list(table) == ["allowed", "remaining", "retry_after"]
-    assert table["allowed"] == [True, False]
-    html = decisions._repr_html_()
-    assert html.startswith("<table>")
-    assert "False" in html
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -303,14 +264,6 @@ def refused(declare: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_a_declaration_that_c_does_not_have_is_an_import_error() -> None:
-    class Limiter:
-        def hot(self) -> None:
-            """."""
-
-    assert "Limiter.hot" in refused(lambda: native(Limiter.hot))
-
-
 def test_another_name_or_number_of_parameters_is_an_import_error() -> None:
     class Limiter:
         def peek(self, name: str, *, timeout: None = None) -> None:
@@ -327,71 +280,6 @@ def test_another_name_or_number_of_parameters_is_an_import_error() -> None:
     )
     assert "(key) where C++ has (key, rate, timeout)" in refused(lambda: native(Limiter.reset))
     assert "(*keys) where C++ has (key, cost" in refused(lambda: native(Limiter.hit))
-
-
-def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> None:
-    class Limiter:
-        def test(
-            self, key: str, cost: str = "1", *, rate: None = None, timeout: None = None
-        ) -> None:
-            """."""
-
-    class LimiterBase:
-        def __init__(
-            self,
-            store: object,
-            rate: object,
-            *,
-            algorithm: str = "fixed_window",
-            name: None = None,
-            align: str = "clock",
-            charge_denied: bool = False,
-            shadow: bool = False,
-            table: str = "hotcount_limit",
-            on_error: Any = "raise",
-            deny_cache: int = 0,
-            lease: int = 0,
-            op_keep: float = 86400.0,
-        ) -> None:
-            """."""
-
-    assert "Limiter.test declares a default" in refused(lambda: native(Limiter.test))
-    told = refused(lambda: native(LimiterBase.__init__))
-    assert "algorithm='fixed_window' where C++ has 'gcra'" in told
-
-
-def test_an_async_declaration_of_what_only_waits_is_an_import_error() -> None:
-    class Rate:
-        @staticmethod
-        async def parse(text: str) -> None:
-            """."""
-
-    assert "async def" in refused(lambda: native(Rate.parse))
-
-
-def test_a_result_with_other_fields_or_without_slots_is_an_import_error() -> None:
-    @dataclasses.dataclass(frozen=True, slots=True)
-    class Rate:
-        limit: int
-        seconds: float
-        burst: int
-
-    assert "seconds" in refused(lambda: result(Rate))
-    unslotted = dataclasses.make_dataclass("Rate", ["limit", "period", "burst"])
-    assert "slots=True" in refused(lambda: result(unslotted))
-    assert "Rates" in refused(lambda: result(dataclasses.make_dataclass("Rates", ["limit"])))
-    assert hotcount.Rate.parse("5/s").limit == 5
-
-
-def test_an_option_that_one_side_does_not_have_is_an_import_error() -> None:
-    class LimiterBase:
-        rate: object
-        algorithm: str
-        name: str
-        aligned: str
-        charge_denied: bool
-
-    assert "align, aligned" in refused(lambda: attributes(LimiterBase))
 
 
 def test_every_native_method_is_declared_in_python() -> None:

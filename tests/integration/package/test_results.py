@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
-import inspect
-import itertools
 import json
 import operator
 import pickle
-import sqlite3
 import types
 import typing
-import uuid
 from collections.abc import Callable
-from contextlib import closing
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -109,47 +103,6 @@ def test_a_field_that_differs_makes_another_value(cls: Any) -> None:
         assert getattr(other, field.name) == now
 
 
-@pytest.mark.parametrize("cls", RESULTS)
-def test_each_field_is_explained_by_a_string_below_it(cls: Any) -> None:
-    module = ast.parse(inspect.getsource(inspect.getmodule(cls)))  # type: ignore[arg-type]
-    (body,) = [
-        node.body
-        for node in module.body
-        if isinstance(node, ast.ClassDef) and node.name == cls.__name__
-    ]
-    explained = {
-        before.target.id
-        for before, after in itertools.pairwise(body)
-        if isinstance(before, ast.AnnAssign)
-        and isinstance(before.target, ast.Name)
-        and isinstance(after, ast.Expr)
-        and isinstance(after.value, ast.Constant)
-    }
-    assert explained == {field.name for field in dataclasses.fields(cls)}
-
-
-def test_results_are_matched() -> None:
-    def said(result: object) -> str:
-        match result:
-            case hotcount.Cast(counted=True, changed=True, value=value):
-                return f"voted {value}"
-            case hotcount.Cast(True, False):
-                return "again"
-            case hotcount.Decision(allowed=False, reason=reason):
-                return reason
-            case hotcount.Count(value=0):
-                return "none"
-            case 100:
-                return "a hundred"
-        return "?"
-
-    assert said(hotcount.Cast(True, True, 0, 5)) == "voted 5"
-    assert said(hotcount.Cast(True, False, 5, 5)) == "again"
-    assert said(hotcount.Limiter("memory://", "1/minute").hit("k", 2)) == "cost_above_limit"
-    assert said(count(0)) == "none"
-    assert said(count(100)) == "a hundred"
-
-
 def answers() -> list[Any]:
     limiter = hotcount.Limiter("memory://", "2/minute", name="api")
     votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached", missing_items="create")
@@ -190,34 +143,10 @@ def test_what_a_call_answers_is_what_python_makes_of_its_fields() -> None:
         assert pickle.loads(pickle.dumps(value)) == value
 
 
-@pytest.mark.parametrize("item", [7, "seven", uuid.UUID(int=7)])
-def test_a_drift_has_the_items_type(item: Any, tmp_path: Any) -> None:
-    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db")
-    votes = hotcount.Votes(database, strategy="naive", item_type=type(item))
-    votes.create_tables()
-    votes.add_items([item])
-    votes.cast(item, 1)
-
-    with closing(sqlite3.connect(tmp_path / "a.db")) as other:
-        other.execute("UPDATE item SET vote_count = 5")
-        other.commit()
-    assert votes.reconcile() == [hotcount.Drift(item, counted=5, actual=1)]
-
-
 def count(value: int, **other: Any) -> hotcount.Count:
     return hotcount.Count(
         **{"value": value, "exact": True, "as_of": 1.5, "source": "sql", "pending": 0, **other}
     )
-
-
-def test_a_count_of_votes_equals_their_number() -> None:
-    votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-    votes.create_tables()
-    votes.cast_many([1] * 100, range(100))
-    assert votes.count(1) == 100
-    assert list(votes.count_many([1, 2])) == [100, 0]
-    assert sum(votes.count_many([1, 1, 2])) == 200
-    assert max(votes.count_many([2, 1])) == 100
 
 
 @pytest.mark.parametrize(

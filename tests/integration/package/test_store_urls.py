@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +74,6 @@ def test_an_argument_in_a_url_is_told_from_its_options(url: str, option: str, ti
     told = rf"unknown option '{option}'.*hotcount\.{title}\(url, {option}=\.\.\.\)"
     with pytest.raises(hotcount.ConfigError, match=told):
         hotcount.connect(f"{url}?{option}=1")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: hotcount.Memory(bogus=1),  # type: ignore[call-arg]
-        lambda: hotcount.Redis("redis://h", bogus=1),  # type: ignore[call-arg]
-        lambda: hotcount.Database("sqlite:///:memory:", bogus=1),  # type: ignore[call-arg]
-        lambda: hotcount.Counter("memory://", bogus=1),  # type: ignore[call-arg]
-        lambda: hotcount.Votes("sqlite:///:memory:", bogus=1),  # type: ignore[call-arg]
-    ],
-)
-def test_an_unknown_keyword_of_a_class_is_a_type_error_as_in_python(make: Any) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bogus'"):
-        make()
 
 
 @pytest.mark.parametrize(
@@ -176,24 +159,6 @@ def test_a_named_memory_store_is_one_for_all_who_name_it() -> None:
     assert hotcount.Counter(hotcount.Memory("memory://shared-by-name", prefix="b:")).add("k") == 1
 
 
-def test_a_private_memory_store_is_its_own() -> None:
-    first, second = hotcount.Counter("memory://"), hotcount.Counter("memory://")
-    first.add("k")
-    assert second.get("k") == 0
-
-
-def test_a_named_memory_store_ends_with_its_last_holder() -> None:
-    first = hotcount.Memory("memory://short-lived")
-    second = hotcount.Memory("memory://short-lived")
-    hotcount.Counter(first).add("k")
-    first.close()
-    assert hotcount.Counter(second).get("k") == 1
-    second.close()
-    del first, second
-    gc.collect()
-    assert hotcount.Counter("memory://short-lived").get("k") == 0
-
-
 def test_closing_one_handle_leaves_the_others_open(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     first, second = hotcount.Database(url), hotcount.Database(url)
@@ -202,16 +167,6 @@ def test_closing_one_handle_leaves_the_others_open(tmp_path: Path) -> None:
     assert second.ping() is True
     with pytest.raises(hotcount.ClosedError):
         first.ping()
-
-
-def test_databases_of_one_file_share_their_connections_however_it_is_spelled(
-    tmp_path: Path,
-) -> None:
-    first = hotcount.Database(f"sqlite:///{tmp_path}/a.db")
-    second = hotcount.Database(f"sqlite+pysqlite:///{tmp_path}/../{tmp_path.name}/%61.db")
-    before = first.stats()["statements"]
-    second.ping()
-    assert first.stats()["statements"] > before
 
 
 def test_a_database_may_be_opened_again_while_something_still_holds_the_closed_one(
@@ -229,17 +184,6 @@ def test_a_database_may_be_opened_again_while_something_still_holds_the_closed_o
         held.get("k")
 
 
-def test_a_database_leaves_only_its_file_when_the_last_holder_closes(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/a.db"
-    first, second = hotcount.SlottedCounter(url), hotcount.SlottedCounter(url)
-    first.create_table()
-    first.add("k")
-    first.close()
-    assert second.get("k") == 1
-    second.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
-
-
 def test_redis_objects_of_one_url_share_one_connection(redis_server: RedisServer) -> None:
     first = hotcount.Redis(redis_server.url, prefix="shared:")
     second = hotcount.Redis(redis_server.url, prefix="shared:")
@@ -250,33 +194,6 @@ def test_redis_objects_of_one_url_share_one_connection(redis_server: RedisServer
     assert second.execute("CLIENT", "ID") == ids[0]
     second.close()
     assert hotcount.Redis(redis_server.url, prefix="shared:").execute("CLIENT", "ID") != ids[0]
-
-
-def test_a_full_memory_store_refuses_new_keys_and_goes_on_counting_old_ones() -> None:
-    store = hotcount.Memory(max_keys=3)
-    counter = hotcount.Counter(store)
-    counter.add_many(["a", "b", "c"])
-    with pytest.raises(hotcount.CapacityError, match="max_keys=3"):
-        counter.add("d")
-    assert counter.add("a") == 2
-    result = counter.add_many(["b", "e", "c"], errors="return")
-    assert result == [2, 0, 2]
-    assert isinstance(result.errors[1], hotcount.CapacityError)
-    assert counter.reset("b") == 2
-    assert counter.add("d") == 1
-    assert store.stats() == {
-        "keys": 3, "max_keys": 3, "swept": 0, "refused": 2, "untracked": 0,
-    }  # fmt: skip
-
-
-def test_expired_keys_make_room_in_a_full_memory_store() -> None:
-    store = hotcount.Memory(max_keys=100)
-    short = hotcount.Counter(store, ttl=0.02)
-    short.add_many([f"k{number}" for number in range(100)])
-    time.sleep(0.05)
-    lasting = hotcount.Counter(store, prefix="lasting")
-    assert lasting.add_many([f"k{number}" for number in range(100)]) == [1] * 100
-    assert store.stats()["swept"] == 100
 
 
 @pytest.mark.parametrize("face", [hotcount, hotcount.aio])

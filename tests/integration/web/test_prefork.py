@@ -205,25 +205,6 @@ def add_over_inherited(key: str) -> list[int]:
     return prefork_app.add_from_threads(inherited["counter"], key, TIMES, THREADS)
 
 
-def test_a_forked_pool_goes_on_with_its_parents_counter(tcp_redis: RedisServer) -> None:
-    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
-        counter = hotcount.Counter(redis, prefix="prefork")
-        counter.add("warm")
-        inherited["counter"] = counter
-        mine = redis.execute("CLIENT", "ID")
-        with multiprocessing.get_context("fork").Pool(CHILDREN) as pool:
-            started = pool.map_async(add_over_inherited, ["k"] * CHILDREN, chunksize=1)
-            values = prefork_app.add_from_threads(counter, "k", TIMES, THREADS)
-            for of_child in started.get(60):
-                values += of_child
-            pool.close()
-            pool.join()
-        check_all_distinct(values, CHILDREN + 1)
-        assert counter.get("k") == (CHILDREN + 1) * PER_PROCESS
-        assert redis.execute("CLIENT", "ID") == mine
-        eventually(lambda: set(connected(tcp_redis)) == {mine})
-
-
 def test_processes_forked_amid_the_adds_of_other_threads_lose_nothing(
     tcp_redis: RedisServer,
 ) -> None:
@@ -255,14 +236,3 @@ def test_processes_forked_amid_the_adds_of_other_threads_lose_nothing(
             values += of_thread
         assert sorted(values) == list(range(1, len(values) + 1))
         assert counter.get("k") == len(values)
-
-
-def test_a_store_is_not_sent_to_a_spawned_child(tcp_redis: RedisServer) -> None:
-    # Its connection cannot go, and its URL may hold a password.
-    context = multiprocessing.get_context("spawn")
-    with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
-        counter = hotcount.Counter(redis)
-        child = context.Process(target=prefork_app.add_from_threads, args=(counter, "k", 1, 1))
-        with pytest.raises(TypeError, match="pickle"):
-            child.start()
-        assert counter.get("k") == 0

@@ -26,11 +26,6 @@ def vote(item: int, user: int, with_count: bool = False) -> hotcount.Cast:
     return VOTES.cast(item, user, with_count=with_count)
 
 
-@app.post("/untyped/{item}/{user}")
-def vote_untyped(item: int, user: int):  # type: ignore[no-untyped-def]  # No response model.
-    return VOTES.cast(item, user)
-
-
 @app.post("/aio/{item}/{user}", response_model=hotcount.Cast)
 async def vote_in_a_loop(item: int, user: uuid.UUID) -> Any:
     return await AIO_VOTES.cast(item, user)
@@ -46,34 +41,9 @@ def count(item: int) -> hotcount.Count:
     return VOTES.count(item)
 
 
-@app.get("/untyped/{item}")
-def count_untyped(item: int):  # type: ignore[no-untyped-def]
-    return {"votes": VOTES.count(item), "said": f"{VOTES.count(item):,} votes"}
-
-
-@app.get("/columns/{item}")
-def columns(item: int) -> dict[str, list[Any]]:
-    return VOTES.count_many([item, item + 1]).to_dict()
-
-
 @app.get("/counts")
 def counts() -> hotcount.Counts:
     return VOTES.count_many([4, 5])
-
-
-@app.get("/untyped")
-def batches_untyped():  # type: ignore[no-untyped-def]
-    found = VOTES.count_many([4, 5])
-    limiter = hotcount.Limiter("memory://", "2/minute")
-    return {
-        "counts": found,
-        "values": found.value,
-        "votes": VOTES.get_many([4, 5], 1),
-        "none": VOTES.count_many([]),
-        "casts": VOTES.cast_many([4], [1]),
-        "waits": limiter.hit_many(["k", "k"], [1, 3]).retry_after,
-        "upserts": hotcount.LiveSets("memory://").upsert_many([("k", "m", 1)]),
-    }
 
 
 @app.get("/votes-of/{user}")
@@ -107,7 +77,7 @@ def client() -> Iterator[TestClient]:
 def test_a_cast_is_a_json_object(client: TestClient) -> None:
     now = {"counted": True, "value": 1, "pending": False, "count": None}
     first, again = {**now, "changed": True, "previous": 0}, {**now, "changed": False, "previous": 1}
-    for path in ("/votes/1/1", "/untyped/2/1", f"/aio/1/{uuid.UUID(int=1)}"):
+    for path in ("/votes/1/1", f"/aio/1/{uuid.UUID(int=1)}"):
         assert client.post(path).json() == first
         assert client.post(path).json() == again
     assert client.post("/many/3", json=[1, 2, 1]).json() == [first, first, again]
@@ -115,15 +85,11 @@ def test_a_cast_is_a_json_object(client: TestClient) -> None:
     assert (told["value"], told["exact"], told["source"]) == (2, True, "sql")
 
 
-def test_a_count_is_a_json_object_and_formats_as_a_number(client: TestClient) -> None:
+def test_a_count_is_a_json_object(client: TestClient) -> None:
     client.post("/many/4", json=list(range(1200)))
     found = client.get("/votes/4").json()
     assert found.pop("as_of") > 1.7e9
     assert found == {"value": 1200, "exact": True, "source": "sql", "pending": 0}
-    untyped = client.get("/untyped/4").json()
-    assert untyped["votes"]["value"] == 1200
-    assert untyped["said"] == "1,200 votes"
-    assert client.get("/columns/4").json()["value"] == [1200, 0]
 
 
 def test_batches_and_columns_are_json_arrays(client: TestClient) -> None:
@@ -133,11 +99,6 @@ def test_batches_and_columns_are_json_arrays(client: TestClient) -> None:
     assert (numbers[1], counts[0]["source"]) == (0, "sql")
     assert client.get("/votes-of/1").json() == [1, 0]
     assert client.get("/values").json() == numbers
-    untyped = client.get("/untyped").json()
-    assert [count["value"] for count in untyped["counts"]] == untyped["values"] == numbers
-    assert (untyped["votes"], untyped["none"], untyped["upserts"]) == ([1, 0], [], [2])
-    assert [cast["value"] for cast in untyped["casts"]] == [1]
-    assert untyped["waits"] == [0.0, None]
     schema = client.get("/openapi.json").json()["paths"]["/counts"]["get"]["responses"]["200"]
     assert schema["content"]["application/json"]["schema"]["type"] == "array"
 
