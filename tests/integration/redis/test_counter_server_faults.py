@@ -170,52 +170,10 @@ def test_text_that_is_no_integer_of_64_bits_is_a_wrong_type_and_left_alone(
     assert redis.execute("PTTL", "text:count:k") == -1
 
 
-def test_a_server_that_is_loading_applies_nothing_until_the_deadline(tmp_path: Path) -> None:
-    loading = b"-LOADING Redis is loading the dataset in memory\r\n"
-    with ScriptedServer(tmp_path, lambda command: loading) as server:
-        redis = hotcount.Redis(server.url, timeout=0.2)
-        calls = {**writes(redis), **reads(redis)}
-        # It is asked again while there is time, so the deadline may pass while it is asked.
-        known = (hotcount.UnavailableError, hotcount.DeadlineError)
-        found = ends(calls)
-        for name, end in found.items():
-            assert end in (*known, hotcount.OutcomeUnknownError), name
-        assert len([end for end in found.values() if end in known]) > len(found) / 2
-
-
 def test_a_call_goes_on_when_the_server_has_loaded(tmp_path: Path) -> None:
     answers = iter([b"-LOADING Redis is loading the dataset in memory\r\n"] * 3 + [b":7\r\n"])
     with ScriptedServer(tmp_path, lambda command: next(answers)) as server:
         assert hotcount.Counter(hotcount.Redis(server.url, timeout=20)).add("k") == 7
-
-
-GARBAGE = {
-    "no-type": b"!!!!\r\n",
-    "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "bad-integer": b":12a\r\n",
-    "integer-of-65-bits": b":9223372036854775808\r\n",
-    "negative-bulk": b"$-7\r\n",
-    "endless-bulk": b"$99999999999999999999\r\n",
-    "endless-array": b"*99999999999999999999\r\n",
-    "negative-array": b"*-9\r\n",
-    "deep": b"*1\r\n" * 100_000,
-    "binary": bytes(range(256)),
-}
-
-
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_after_what_is_no_reply_an_add_is_unknown_and_a_read_is_not_answered(
-    tmp_path: Path, garbage: bytes
-) -> None:
-    with ScriptedServer(tmp_path, lambda command: garbage) as server:
-        redis = hotcount.Redis(server.url, timeout=2)
-        for name, end in ends(writes(redis)).items():
-            # The server may have counted before it spoke nonsense, so nobody may say it did not;
-            # SET NX is the first step of set_nx_incr and no add.
-            assert end in (hotcount.OutcomeUnknownError, hotcount.ReplyError), (name, end)
-        for name, end in ends(reads(redis)).items():
-            unanswered = hotcount.UnavailableError, hotcount.DeadlineError, hotcount.ReplyError
-            assert end in unanswered, (name, end)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ docs/explanation/complaints.md has a table of them all, with those that are test
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,11 @@ from hotcount import aio, hit_all
 
 from tests.support.commands import output_of
 from tests.support.limiters import SAFE
-from tests.support.servers import RedisServer, calls_of, cluster_node
+from tests.support.servers import RedisServer, cluster_node
 from tests.support.together import together
 from tests.support.wrong_clock import WrongClock
 
 pytestmark = pytest.mark.server
-
-
-def test_pyrate_limiter_182_fastapi_limiter_19_scripts_that_are_gone_are_sent_again(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "9/300 days")
-    for used in range(1, 5):
-        assert limiter.hit("k").remaining == 9 - used
-        direct.execute("SCRIPT", "FLUSH")
-    own_redis.stop()
-    own_redis.start()
-    assert limiter.hit("k").remaining == 8
 
 
 def test_slowapi_with_redis_down_a_route_answers_and_not_with_500(own_redis: RedisServer) -> None:
@@ -79,23 +66,6 @@ def test_limits_268_memory_does_not_grow_with_the_limit(
     (key,) = direct.execute("KEYS", "*")
     limiter.hit_many(["k"] * 2000)
     assert direct.execute("MEMORY", "USAGE", key) < 400
-
-
-def test_ratelimit_js_17_a_look_takes_nothing(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "5/minute")
-    assert [limiter.peek("k").remaining for _ in range(3)] == [5, 5, 5]
-    assert calls_of(direct, "set") == 0
-    assert direct.execute("DBSIZE") == 0
-
-
-def test_redis_rate_24_a_burst_is_told_apart_from_the_rate() -> None:
-    decision = hotcount.Limiter("memory://", "5/minute burst 9", name="api").hit("k")
-    assert (decision.limit, decision.quota, decision.remaining) == (9, 5, 8)
-    assert decision.headers()["RateLimit-Policy"] == '"api";q=5;w=60;hotcount-burst=9'
-    plain = hotcount.Limiter("memory://", "5/minute", name="api").hit("k")
-    assert plain.headers()["RateLimit-Policy"] == '"api";q=5;w=60'
 
 
 HITS = """
@@ -144,26 +114,3 @@ def test_pyrate_limiter_126_no_crossslot_where_keys_stand_in_many_slots(tmp_path
         assert other.hit("anna", 2)
         assert hit_all([(several, "ben"), (other, "anna")]).violated == ("other",)
         assert several.peek("ben").remaining == 2
-
-
-def test_slowapi_34_functions_of_any_kind_and_any_parameters_are_limited() -> None:
-    limiter = aio.Limiter("memory://", "2/300 days")
-
-    @limiter.limit(key=lambda name: name)
-    async def read(name: str) -> str:  # No parameter is called "request".
-        return name
-
-    @hotcount.Limiter("memory://", "2/300 days").limit(key=lambda request: request)
-    def write(request: str) -> str:  # And one that is, is none.
-        return request
-
-    async def reads() -> list[str]:
-        assert asyncio.iscoroutinefunction(read)
-        return [await read("anna"), await read(name="anna"), await read("ben")]
-
-    assert asyncio.run(reads()) == ["anna", "anna", "ben"]
-    with pytest.raises(hotcount.LimitExceeded):
-        asyncio.run(read("anna"))
-    assert [write("anna"), write(request="anna")] == ["anna", "anna"]
-    with pytest.raises(hotcount.LimitExceeded):
-        write("anna")

@@ -1,8 +1,7 @@
-"""The connection to a Redis: how it is made, how it fails, and that replies are never swapped."""
+"""The connection to a Redis: its options, how it is made, how it fails, what stats() says of it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from urllib.parse import quote
 import hotcount
 import pytest
 
-from tests.support.eventually import BUSY
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import RedisServer, calls_of, free_port
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -130,34 +128,6 @@ def test_a_refused_connection_says_that_nothing_was_applied(url: Any, tmp_path: 
     assert isinstance(caught.value, ConnectionError)
 
 
-def test_the_password_appears_nowhere(guarded_redis: RedisServer) -> None:
-    url = guarded_redis.login("counter", CANARY)
-    redis = hotcount.Redis(url)
-    counter = hotcount.Counter(redis)
-    counter.add("k")
-    shown = [repr(redis), str(redis), repr(counter), repr(redis.stats())]
-    for call in (
-        lambda: hotcount.Redis(url, bogus=1),  # type: ignore[call-arg]
-        lambda: hotcount.Redis(url, timeout=-1),
-        lambda: hotcount.Redis(url, 5),  # type: ignore[call-arg]
-        lambda: hotcount.connect(url, bogus=1),
-        lambda: hotcount.connect(url, 5),  # type: ignore[call-arg]
-        lambda: hotcount.connect(url + "?bogus=1"),
-        lambda: hotcount.connect(url.replace("redis+unix", "mongodb")),
-        lambda: hotcount.connect(url.replace("redis+unix", "rediss")),
-        lambda: hotcount.Votes(url),
-        lambda: redis.execute("CONFIG", "GET", "requirepass"),
-        lambda: counter.reset("k"),
-    ):
-        with pytest.raises((hotcount.HotcountError, TypeError)) as caught:
-            call()
-        shown.append(repr(caught.value))
-    redis.close()
-    shown.append(repr(redis))
-    assert [text for text in shown if "canary" in text] == []
-    assert "counter:***@" in repr(redis)
-
-
 def test_a_counter_is_a_plain_integer_that_others_may_use(redis_server: RedisServer) -> None:
     redis = hotcount.Redis(redis_server.url, prefix="app:")
     counter = hotcount.Counter(redis, prefix="likes")
@@ -238,62 +208,6 @@ def test_a_command_part_of_another_type_is_named_with_its_index(
         redis.execute()
 
 
-def test_an_add_that_was_sent_and_not_answered_is_unknown_and_its_late_reply_is_never_seen(
-    own_redis: RedisServer,
-) -> None:
-    redis = own_redis.redis()
-    counter = hotcount.Counter(redis)
-    counter.add("k", 100)
-    with own_redis.stopped():
-        started = time.monotonic()
-        with pytest.raises(hotcount.OutcomeUnknownError):
-            counter.add("k", timeout=0.2)
-        assert 0.19 <= time.monotonic() - started < 0.2 + BUSY
-        # A read changes nothing, so nothing about it is unknown.
-        with pytest.raises(hotcount.DeadlineError):
-            counter.get("k", timeout=0.1)
-    # It was never sent again: applied once, or not at all.
-    assert redis.execute("ECHO", "mine") == b"mine"
-    assert counter.get("k") in (100, 101)
-    assert counter.add("other", 7) == 7
-
-
-def test_callers_that_wait_for_the_connection_leave_by_their_deadline_with_nothing_applied(
-    own_redis: RedisServer,
-) -> None:
-    counter = hotcount.Counter(own_redis.redis())
-    counter.add("k")
-    with own_redis.stopped():
-
-        def add(_: int) -> tuple[type[BaseException], float]:
-            started = time.monotonic()
-            with pytest.raises(hotcount.HotcountError) as caught:
-                counter.add("k", timeout=0.3)
-            return type(caught.value), time.monotonic() - started
-
-        ends = together(add, 8)
-    kinds = [kind for kind, _ in ends]
-    assert set(kinds) <= {hotcount.OutcomeUnknownError, hotcount.DeadlineError}
-    assert all(waited < 0.8 for _, waited in ends)
-    # One was on the wire; of the others it is certain that they were not applied.
-    sent = kinds.count(hotcount.OutcomeUnknownError)
-    assert sent >= 1
-    assert 1 <= counter.get("k") <= 1 + sent
-
-
-def test_while_the_server_is_down_nothing_is_applied_and_afterwards_it_goes_on(
-    own_redis: RedisServer,
-) -> None:
-    counter = hotcount.Counter(own_redis.redis())
-    assert counter.add("k") == 1
-    own_redis.kill()
-    for _ in range(3):
-        with pytest.raises(hotcount.UnavailableError):
-            counter.add("k")
-    own_redis.start()
-    assert counter.add("k") == 1, "it came back empty, and nobody counted twice"
-
-
 @pytest.mark.parametrize("by", ["socket", "port"])
 def test_an_idle_connection_that_the_server_dropped_is_replaced_without_an_error(
     tmp_path: Path, by: str
@@ -310,24 +224,53 @@ def test_an_idle_connection_that_the_server_dropped_is_replaced_without_an_error
         assert counter.add("k") == 1
 
 
-def test_threads_count_exactly_while_their_connection_is_killed(own_redis: RedisServer) -> None:
-    """Acknowledged adds are there, unknown ones may be; what was not sent goes once more."""
-    counter = hotcount.Counter(own_redis.redis(timeout=5))
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("silence_limit", -0.001),
+        ("max_queue", 0),
+        ("client_name", "two words"),
+        ("client_name", "a\r\nline"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(option: str, value: Any) -> None:
+    with pytest.raises(hotcount.ConfigError, match=option):
+        hotcount.Redis("redis://127.0.0.1", **{option: value})
+    with pytest.raises(hotcount.ConfigError, match=option):
+        hotcount.connect("redis://127.0.0.1", **{option: value})
 
-    def add(index: int) -> tuple[int, int]:
-        acknowledged = unknown = 0
-        for number in range(60):
-            try:
-                counter.add("k")
-                acknowledged += 1
-            except hotcount.OutcomeUnknownError:
-                unknown += 1
-            if index == 0 and number in (10, 20, 30):
-                own_redis.redis().execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        return acknowledged, unknown
 
-    ends = together(add, 8)
-    acknowledged = sum(a for a, _ in ends)
-    unknown = sum(u for _, u in ends)
-    assert acknowledged + unknown == 8 * 60
-    assert acknowledged <= counter.get("k") <= acknowledged + unknown
+def test_a_connection_has_a_name_and_the_scripts_that_are_used(own_redis: RedisServer) -> None:
+    with own_redis.redis() as direct, own_redis.redis(client_name="votes:web1") as redis:
+        counter = hotcount.Counter(redis, ttl=60)
+        redis.ping()
+        clients = direct.execute("CLIENT", "LIST").decode()
+        assert "name=votes:web1 " in clients
+        assert "name=hotcount " in clients
+        calls = calls_of(direct, "script\\|load")
+        assert calls > 0, "loaded with the connection"
+        assert counter.add("k") == 1
+        assert calls_of(direct, "eval") == 0, "so its first call found it there"
+        # Only where the server lost it does its text travel, once.
+        direct.execute("SCRIPT", "FLUSH")
+        assert [counter.add("k"), counter.add("k")] == [2, 3]
+        assert calls_of(direct, "eval") == 1
+
+
+def test_stats_say_what_was_sent_and_how_long_it_took(own_redis: RedisServer) -> None:
+    with own_redis.redis(timeout=20) as redis:
+        counter = hotcount.Counter(redis)
+        together(lambda index: [counter.add("k") for _ in range(50)], 32)
+        stats = redis.stats()
+        assert stats["commands"] == 32 * 50
+        assert 0 < stats["combined"] < stats["commands"]
+        assert 0 < stats["sends"] < stats["commands"]
+        assert stats["bytes_sent"] > stats["sends"]
+        assert stats["bytes_received"] > 0
+        assert (stats["connects"], stats["reconnects"]) == (1, 0)
+        assert 0 < stats["latency_us_p50"] <= stats["latency_us_p99"] <= stats["latency_us_max"]
+        with own_redis.redis() as direct:
+            direct.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        counter.get("k")
+        stats = redis.stats()
+        assert (stats["connects"], stats["reconnects"]) == (2, 1)
