@@ -156,7 +156,6 @@ TABLE = r"""
     each        faults/test_failover.py::test_a_promotion_under_load_loses_and_doubles_nothing[kill
     each        faults/test_failover.py::test_a_commit_that_is_lost
     mariadb     faults/test_galera.py::test_a_node_that_is_killed
-    postgresql  integration/sql/test_postgres.py::test_a_killed_server
     postgresql  integration/sql/test_postgres.py::test_a_session_that_is_terminated
 19 64 writers on one slot: 40001, 40P01, 1205, 1213, BUSY
     on      sqlite, postgresql, mariadb

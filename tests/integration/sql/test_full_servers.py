@@ -133,12 +133,6 @@ def test_those_behind_a_leader_without_time_are_written_later(narrow: Narrow) ->
         assert int(votes.count(1, consistency="exact")) == 4
 
 
-def test_followers_are_told_the_cause_too(narrow: Narrow) -> None:
-    with full(narrow, "batched") as (votes, _):
-        calls = [in_background(partial(votes.cast, 1, user, timeout=1)) for user in range(4)]
-        assert [call().code for call in calls] == [narrow.code] * 4
-
-
 def test_a_database_is_opened_when_there_is_room(narrow: Narrow) -> None:
     with full(narrow) as (_, others):
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:

@@ -19,7 +19,6 @@ from tests.support.journal_side import JournalSide
 from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import in_background
-from tests.support.programs import run_python
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes
 from tests.support.together import in_child, together
@@ -55,18 +54,6 @@ def test_without_an_idle_timeout_connections_stay(side: JournalSide) -> None:
             assert len(side.sessions()) == kept
 
 
-def test_a_used_connection_stays_open_and_idle_ones_are_closed(side: JournalSide) -> None:
-    with make_votes(side.own_url, idle_timeout=0.5) as votes:
-        use_many(votes)
-
-        def one_voter_is_left() -> bool:
-            votes.cast(1, 1)
-            votes.count(1)
-            return len(side.sessions()) <= 2
-
-        eventually(one_voter_is_left)
-
-
 def test_a_process_of_one_thread_has_few_connections(side: JournalSide, strategy: str) -> None:
     """PostgreSQL's sessions read and write; MariaDB's and MySQL's are made for one of the two."""
     with make_votes(side.own_url, strategy) as votes:
@@ -98,26 +85,6 @@ def test_folds_that_publish_need_one_connection_beside_those_of_the_process(
             return bool(votes.stats()["folds"] >= 12)
 
         eventually(has_folded, 30)
-
-
-THREADS = """
-import os, sys, time, hotcount
-def threads():
-    return len(os.listdir("/proc/self/task"))
-before = threads()
-votes = [hotcount.Votes(hotcount.Database(sys.argv[1], timeout=20 + number, idle_timeout=0.1),
-         None, "naive") for number in range(3)]
-for each in votes:
-    each.cast(1, 7)
-    each.count(1)
-print(threads() - before)
-"""
-
-
-def test_all_pools_of_a_process_share_one_thread(side: JournalSide) -> None:
-    with make_votes(side.own_url):
-        done = run_python("-c", THREADS, side.own_url)
-    assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 
 def test_a_forked_child_closes_its_own(side: JournalSide) -> None:

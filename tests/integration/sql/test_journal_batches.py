@@ -8,7 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Cast, aio
+from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.fired import fired
@@ -22,46 +22,6 @@ JOURNAL = pytest.mark.parametrize("strategy", ["batched", "slotted"])
 FOREIGN_KEY = pytest.mark.parametrize("foreign_key", [True, False])
 ITEM_1 = "SELECT id FROM item WHERE id = 1 FOR UPDATE"
 MISSING = r"item 9,? (which )?does not exist"
-
-
-@JOURNAL
-def test_votes_alone_come_to_what_batches_do(side: JournalSide, strategy: str) -> None:
-    votes = side.made(strategy)
-    for value, version, expected in (
-        (0, None, Cast(False, False, 0, 0)),
-        (5, None, Cast(True, True, 0, 5)),
-        (5, None, Cast(True, False, 5, 5)),
-        (5, None, Cast(True, False, 5, 5)),
-        (-2, 10, Cast(True, True, 5, -2)),
-        (9, 10, Cast(True, False, -2, -2)),
-        (9, 9, Cast(True, False, -2, -2)),
-        (0, 11, Cast(False, True, -2, 0)),
-        (4, None, Cast(True, True, 0, 4)),
-    ):
-        assert votes.cast(1, 7, value, version=version) == expected
-    for _ in range(2):
-        assert votes.cast(1, None, 3, op_id="first").value == 3
-    assert int(votes.count(1)) == 7
-    assert side.drifts() == []
-
-
-@JOURNAL
-@FOREIGN_KEY
-def test_missing_items_are_refused_by_name_and_the_others_are_written(
-    side: JournalSide, strategy: str, foreign_key: bool
-) -> None:
-    votes = side.made(strategy, foreign_key=foreign_key)
-    with pytest.raises(hotcount.IntegrityError, match=MISSING) as caught:
-        votes.cast(9, 7)
-    assert "user 7 for item 9" in str(caught.value)
-    items = [1, 9, 2, 9] * 10
-    answers = votes.cast_many(items, range(40), errors="return")
-    assert sorted(answers.errors) == [i for i, item in enumerate(items) if item == 9]
-    for error in answers.errors.values():
-        assert isinstance(error, hotcount.IntegrityError)
-        assert "item 9" in str(error)
-    assert [int(n) for n in votes.count_many([1, 2, 9])] == [10, 10, 0]
-    assert (side.number("SELECT COUNT(*) FROM vote"), side.drifts()) == (20, [])
 
 
 def ids_of(item_type: type, count: int) -> list[Any]:
@@ -179,21 +139,6 @@ def test_a_held_item_keeps_nobody_waiting_and_its_votes_land_afterwards(side: Jo
     assert alone().changed
     assert all(batch().changed)
     assert (int(votes.count(1)), votes.stats()["held_votes"], side.drifts()) == (21, 0, [])
-
-
-async def test_votes_of_one_user_keep_their_order_behind_a_held_item(side: JournalSide) -> None:
-    side.made()
-    votes = aio.Votes(aio.Database(side.url, timeout=30), None, "batched")
-    with side.session() as other:
-        other.execute(ITEM_1)
-        calls = [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(1, 30)]
-        for user in range(5):
-            assert (await votes.cast(2, user)).changed
-        calls += [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(30, 60)]
-        assert (await votes.cast(2, 5)).changed
-        other.commit()
-    casts = list(await asyncio.gather(*calls))
-    assert [(cast.previous, cast.value) for cast in casts] == [(n - 1, n) for n in range(1, 60)]
 
 
 def test_a_vote_for_a_held_item_ends_at_its_deadline_with_nothing_applied(

@@ -1,4 +1,4 @@
-"""MariaDB: what a URL may say, what fails how, deadlines, and what becomes of a lost session."""
+"""MariaDB: its URLs, errors, deadlines and lost sessions, its clock, and TLS."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import hotcount
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.support.eventually import BUSY, eventually
 from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
@@ -48,13 +48,6 @@ pytestmark = pytest.mark.server
 def test_a_url_that_cannot_be_meant_is_refused_by_name(url: str, named: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=named):
         hotcount.Database(url)
-
-
-def test_the_same_url_is_the_same_database(maria: MariaDbSide) -> None:
-    with hotcount.Database(maria.url) as one, hotcount.Database(maria.url) as other:
-        before = one.stats()["statements"]
-        hotcount.Votes(other).create_tables()
-        assert one.stats()["statements"] > before
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb+pymysql", "mysql+mysqldb"])
@@ -188,39 +181,8 @@ def cutter(mariadb_server: MariaDbServer) -> Iterator[Cutter]:
     made.path.unlink()
 
 
-def cut_before(client: socket.socket, server: socket.socket, data: bytes) -> None:
-    client.shutdown(socket.SHUT_RDWR)
-    server.shutdown(socket.SHUT_RDWR)
-
-
-def cut_after(client: socket.socket, server: socket.socket, data: bytes) -> None:
-    client.shutdown(socket.SHUT_WR)  # The answer goes nowhere.
-    server.sendall(data)
-
-
 def swallow(client: socket.socket, server: socket.socket, data: bytes) -> None:
     """Nobody hears of the COMMIT, and nobody says so."""
-
-
-@pytest.mark.parametrize("cut", [cut_before, cut_after, swallow])
-def test_a_commit_without_an_answer_is_unknown_and_its_retry_settles_it(
-    mariadb_database: str, cutter: Cutter, strategy: str, cut: Any
-) -> None:
-    votes = make_votes(cutter.url(mariadb_database), strategy, fold_interval=3600)
-    user = 7_000_000_000_007
-    votes.cast(1, 6)
-    votes.flush()  # No fold from now on: it would have the item for a moment.
-    if strategy != "naive" and not is_mysql():
-        cutter.word = user.to_bytes(8, "little")
-    cutter.at_commit = cut
-    with pytest.raises(hotcount.OutcomeUnknownError, match="may or may not be applied"):
-        votes.cast(1, user, timeout=0.5)
-    assert cutter.cuts == 1
-    # Until the server has noticed, it keeps the lock of a transaction that will not go on.
-    assert votes.cast(1, user, timeout=15).counted
-    assert not votes.cast(1, user).changed
-    assert int(votes.count(1)) == 2
-    assert votes.reconcile(dry_run=True) == []
 
 
 def test_statements_kept_prepared_are_bounded(maria: MariaDbSide) -> None:
@@ -259,3 +221,82 @@ def test_locks_of_a_process_that_stands_still_in_a_transaction_are_taken_from_it
         known = hotcount.UnavailableError if is_mysql() else hotcount.OutcomeUnknownError
         assert isinstance(waiting(), known)
         assert int(votes.count(1)) == 1
+
+
+# 2:30 in Berlin, half an hour before the clocks go back from 3:00 to 2:00.
+BEFORE = 1_761_438_600
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[MariaDbServer]:
+    """A server whose sessions of app stand still at a time that the test says."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    with new_server(config=("--sysdate-is-now",)).started() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("after", "admitted"), [(0, False), (3599, False), (3601, True), (7201, True)]
+)
+def test_an_hour_is_an_hour_when_the_clocks_go_back(
+    berlin: MariaDbServer, after: int, admitted: bool
+) -> None:
+    name = berlin.create_database()
+    berlin.execute("CREATE USER app@localhost")
+    berlin.execute(f"GRANT ALL ON {name}.* TO app@localhost")
+
+    def hit(at: int) -> hotcount.Decision:
+        berlin.execute(f"SET GLOBAL init_connect = 'SET timestamp = {at}'")
+        with hotcount.Database(berlin.url(name, user="app"), timeout=20) as database:
+            limiter = hotcount.Limiter(database, "1/hour")
+            limiter.create_table()
+            return limiter.hit("anna")
+
+    assert hit(BEFORE)
+    second = hit(BEFORE + after)
+    assert bool(second) == admitted
+    if not admitted:
+        assert second.retry_after == pytest.approx(3600 - after, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MariaDbServer, Path]]:
+    folder = tmp_path_factory.mktemp("tls")
+    Certificates(folder).sign("s", "DNS:localhost")
+    Certificates(folder, "stranger")
+    files = ("ca", "ca.crt"), ("cert", "s.crt"), ("key", "s.key")
+    config = tuple(f"--ssl-{name}={folder}/{file}" for name, file in files)
+    with new_server(port=free_port(), config=config).started() as server:
+        server.execute("CREATE DATABASE db")
+        server.execute("CREATE USER tls@'%' REQUIRE SSL")
+        server.execute("GRANT ALL ON db.* TO tls@'%'")
+        yield server, folder
+
+
+def tls_url(server: MariaDbServer, options: str, *, host: str = "localhost") -> str:
+    return f"mariadb://tls@{host}:{server.port}/db?{options}"
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "error"),
+    [
+        ("ssl_ca={}/ca.crt", "localhost", None),
+        ("ssl_verify=false", "localhost", None),
+        ("ssl=true", "localhost", hotcount.UnavailableError),
+        ("ssl_ca={}/stranger.crt", "localhost", hotcount.UnavailableError),
+        ("ssl_ca={}/ca.crt", "127.0.0.1", hotcount.UnavailableError),
+        ("ssl=false", "localhost", hotcount.AuthError),
+    ],
+    ids=["authority", "unverified", "untrusted", "stranger", "another-name", "no-tls"],
+)
+def test_a_server_that_wants_tls_is_believed_as_the_url_says(
+    tls_server: tuple[MariaDbServer, Path], options: str, host: str, error: type[Exception] | None
+) -> None:
+    server, folder = tls_server
+    url = f"mariadb://tls@{host}:{server.port}/db?{options.format(folder)}"
+    if error is None:
+        assert make_votes(url).cast(1, 7).counted
+        return
+    says = r"certificate|TLS|SSL|match" if error is hotcount.UnavailableError else None
+    with pytest.raises(error, match=says):
+        hotcount.Database(url)

@@ -98,28 +98,3 @@ def test_two_processes_on_one_item_wait_for_nobody(maria: MariaDbSide) -> None:
             assert votes.cast(1, user, timeout=20).changed
         assert len(votes.cast_many([1] * 9, range(10, 19), timeout=20)) == 9
     assert maria.run(DRIFTS) == []
-
-
-def test_the_journal_is_written_by_values_alone(maria: MariaDbSide) -> None:
-    # INSERT ... SELECT holds the table's AUTO-INC lock until it ends, and other voters wait for it.
-    votes = maria.new()
-    maria.run(
-        "SET GLOBAL log_output = 'TABLE'",
-        "TRUNCATE TABLE mysql.general_log",
-        "SET GLOBAL general_log = 1",
-    )
-    try:
-        votes.cast(1, 1)
-        votes.cast(1, 1, 2)
-        votes.cast_many([1, 2, 3] * 30, range(90))
-    finally:
-        maria.run("SET GLOBAL general_log = 0")
-    said = [
-        text.decode() if isinstance(text, bytes) else text
-        for (text,) in maria.run("SELECT argument FROM mysql.general_log")
-    ]
-    written = [text for text in said if 'INSERT INTO "vote_journal"' in text]
-    assert written
-    for text in written:
-        after = text.split('INSERT INTO "vote_journal"')[1]
-        assert after.removeprefix(" (item, diff) ").startswith("VALUES (")

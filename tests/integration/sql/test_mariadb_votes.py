@@ -224,12 +224,6 @@ def test_a_count_that_does_not_fit_its_column_stays_behind_and_is_exact_all_the_
     assert int(votes.count(1)) == 200
 
 
-def test_a_table_that_lacks_a_column_is_named(maria: MariaDbSide) -> None:
-    maria.run("CREATE TABLE item (id BIGINT PRIMARY KEY)")
-    with pytest.raises(hotcount.ConfigError, match=r"column item.vote_count.*migration\(\)"):
-        maria.new()
-
-
 @pytest.mark.mysql_only
 @pytest.mark.parametrize(
     "change",

@@ -231,17 +231,6 @@ def test_triggers_of_which_one_is_gone_are_made_again(
     assert postgres.psql(ours) == "0"
 
 
-@pytest.mark.parametrize("table", ["v" * 50, 'We"ird', "back\\slash", "a{b,c}"])
-def test_tables_of_any_name_have_triggers(postgres: PostgresDatabase, table: str) -> None:
-    quoted = '"' + table.replace('"', '""') + '"'
-    votes = open_votes(postgres, "batched", vote_table=quoted, vote_value="n")
-    votes.create_tables(outside_writes="count")
-    votes.add_items([1])
-    votes.cast(1, 1)
-    postgres.run(f"UPDATE {quoted} SET n = -{2**63 - 1}")
-    assert (int(votes.count(1)), votes.migration(outside_writes="count")) == (-(2**63 - 1), "")
-
-
 def test_a_trigger_of_the_applications_own_below_our_statement_is_counted(
     postgres: PostgresDatabase,
 ) -> None:

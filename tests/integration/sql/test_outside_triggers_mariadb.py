@@ -161,16 +161,6 @@ def test_triggers_that_an_account_does_not_see_are_what_the_marks_say(maria: Mar
     assert maria.triggers() == set()
 
 
-def test_triggers_that_somebody_dropped_come_back(maria: MariaDbSide, maker: str) -> None:
-    made_by(maria, maker, "count")
-    maria.run(*(f"DROP TRIGGER {name}" for name in maria.triggers()))
-    with maria.votes(user=maker) as votes:
-        assert votes.stats()["outside_writes"] == "none"
-        votes.create_tables(outside_writes="count")
-        maria.run("DELETE FROM vote WHERE item_id = 1")
-        assert counts(votes) == [0, 2, 0]
-
-
 def test_rows_that_an_ignored_update_leaves_do_not_count_below_a_snapshot(
     maria: MariaDbSide,
 ) -> None:

@@ -160,25 +160,6 @@ def test_the_same_table_names_in_two_schemas_are_two_tables(
             assert len(there) == 100
 
 
-def test_slotted_counters_of_two_applications_stay_apart(pooler: PgBouncer) -> None:
-    def count(index: int) -> None:
-        name = f"slots_{index % 2}"
-        options = f"&application_name=s{index}"
-        database = hotcount.Database(pooler.url(options=options), timeout=20)
-        with hotcount.SlottedCounter(database, table=name) as counter:
-            for _ in range(100):
-                counter.add("k")
-                counter.get("k")
-
-    for name in ("slots_0", "slots_1"):
-        with hotcount.SlottedCounter(hotcount.Database(pooler.url()), table=name) as counter:
-            counter.create_table()
-    together(count, 6)
-    for name in ("slots_0", "slots_1"):
-        with hotcount.SlottedCounter(hotcount.Database(pooler.url()), table=name) as counter:
-            assert counter.get("k") == 300
-
-
 def test_what_a_transaction_asks_of_its_session_ends_with_it(pooler: PgBouncer) -> None:
     """Or it would hold for another application's next transaction."""
     # Those of plpgsql show from the first DO block on, which create_tables() may run.

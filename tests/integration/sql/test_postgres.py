@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.support.fired import fired
 from tests.support.postgres_votes import in_background, session, waiting
 from tests.support.servers import PostgresDatabase, PostgresServer
 from tests.support.sql_votes import make_votes, open_votes
-from tests.support.together import in_child, together
+from tests.support.together import in_child
 
 pytestmark = pytest.mark.server
 
@@ -146,26 +145,6 @@ def test_a_session_that_is_terminated_before_commit_applied_nothing(
     assert votes.cast(1, 7, 1).previous == 1  # On a new connection.
 
 
-def test_a_session_that_ends_in_its_commit_leaves_the_outcome_unknown(
-    postgres: PostgresDatabase, strategy: str
-) -> None:
-    votes = make_votes(postgres, strategy)
-    # Runs inside COMMIT, and ends the session there.
-    postgres.psql(
-        "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); RETURN NULL;"
-        " END $$;"
-        "CREATE CONSTRAINT TRIGGER dies AFTER INSERT ON vote DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION die()"
-    )
-    with pytest.raises(hotcount.OutcomeUnknownError):
-        votes.cast(1, 7)
-    postgres.psql("DROP TRIGGER dies ON vote")
-    votes.cast(1, 7)
-    assert int(votes.count(1)) == 1
-    assert votes.reconcile(dry_run=True) == []
-
-
 @pytest.mark.parametrize("strategy", ["naive", "batched"])
 def test_wherever_the_answers_end_the_error_says_what_is_known(
     postgres: PostgresDatabase, strategy: str
@@ -203,42 +182,6 @@ def test_wherever_the_answers_end_the_error_says_what_is_known(
         # A group that certainly was not applied is sent once more, on a new connection.
         expected = {"unknown1", "done1"} | ({"not applied0"} if strategy == "naive" else set())
         assert expected <= seen.keys(), seen
-    assert votes.reconcile(dry_run=True) == []
-
-
-def test_a_killed_server_loses_no_acknowledged_vote(
-    own_postgres: PostgresServer, strategy: str
-) -> None:
-    place = own_postgres.create_database()
-    votes = make_votes(place, strategy, timeout=5)
-    acknowledged: list[int] = []
-    refused: list[int] = []
-    enough = threading.Event()
-
-    def vote(index: int) -> None:
-        if index == 0:
-            enough.wait(20)
-            own_postgres.kill()
-            return
-        for user in range(index * 10_000, (index + 1) * 10_000):
-            try:
-                votes.cast(1, user)
-            except hotcount.OutcomeUnknownError:
-                return
-            except (hotcount.UnavailableError, hotcount.DeadlineError):
-                refused.append(user)
-                return
-            acknowledged.append(user)
-            if len(acknowledged) > 200:
-                enough.set()
-
-    together(vote, 9)
-    own_postgres.start()
-    there = {int(user) for user in place.psql("SELECT user_id FROM vote_live").split()}
-    assert len(acknowledged) > 200
-    assert set(acknowledged) <= there
-    assert not there & set(refused)
-    assert int(votes.count(1)) == len(there)
     assert votes.reconcile(dry_run=True) == []
 
 

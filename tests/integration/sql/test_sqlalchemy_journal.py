@@ -6,7 +6,6 @@ its commit on.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import hotcount
@@ -18,7 +17,7 @@ from sqlalchemy.orm import Session
 from tests.support.eventually import eventually
 from tests.support.postgres_votes import in_background
 from tests.support.sql_votes import make_votes
-from tests.support.sqlalchemy_side import BothSides, until_it_commits
+from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -131,30 +130,6 @@ def test_a_savepoint_rolled_back_leaves_no_journal_row(server: BothSides) -> Non
     assert_agrees(server, votes, 1, 101)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_votes_of_both_sides_at_once_agree_with_every_count(server: BothSides, level: str) -> None:
-    votes = make_votes(server, "batched", fold_interval=0.02)
-    engine = server.engine.execution_options(isolation_level=level)
-
-    def in_session(item: int, user: int, value: int) -> None:
-        with Session(engine) as session, session.begin():
-            cast_vote(session, votes, item, user, value)
-
-    def work(index: int) -> None:
-        for number in range(8):
-            # Each pair of threads, one of each side, fights over one user's vote.
-            item, user, value = 1 + number % 2, index // 2, number % 3
-            if index % 2:
-                votes.cast(item, user, value)
-            else:
-                until_it_commits(partial(in_session, item, user, value))
-
-    together(work, 8)
-    for item in (1, 2):
-        expected = one(server, f"SELECT SUM(val) FROM vote WHERE item_id = {item}")
-        assert_agrees(server, votes, item, expected)
-
-
 @pytest.mark.parametrize(
     "name", ["page", "free", "clock", "totals", "here", "again", "written", "noted", "w", "b", "ok"]
 )
@@ -171,24 +146,6 @@ def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
     votes.flush(timeout=30)
     assert int(votes.count(1)) == one(server, f"SELECT vote_count FROM {name} WHERE id = 1") == 2
     assert votes.reconcile(dry_run=True) == []
-
-
-@pytest.mark.parametrize("how", ["session", "connection"])
-def test_the_process_folds_after_the_commit_by_itself(server: BothSides, how: str) -> None:
-    votes = make_votes(server, "batched", fold_interval=0.05)
-    if how == "session":
-        with Session(server.engine) as session, session.begin():
-            cast_vote(session, votes, 1, 1)
-    else:
-        with server.engine.connect() as connection:
-            for user in range(1, 4):
-                cast_vote(connection, votes, 1, user)
-                retract_vote(connection, votes, 1, user)
-                connection.commit()
-            cast_vote(connection, votes, 1, 1)
-            connection.commit()
-    eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 1") == 1)
-    eventually(lambda: one(server, "SELECT COUNT(*) FROM vote_journal") == 0)
 
 
 def test_a_connection_that_stays_out_of_its_pool_does_not_hurry_the_folds(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pydoc
 import sys
 import uuid
 from collections.abc import Iterator
@@ -358,12 +357,6 @@ def declare(what: str) -> None:
 def test_models_that_cannot_be_voted_on_say_why(what: str, match: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=match):
         declare(what)
-
-
-@pytest.mark.filterwarnings("error")
-def test_help_of_the_mixins_has_their_columns_and_warns_of_nothing() -> None:
-    told = "".join(pydoc.plain(pydoc.render_doc(each)) for each in (VotedMixin, VoteMixin))
-    assert [name for name in ("votes_exact", "vote_count", "item_id") if name not in told] == []
 
 
 def test_dropping_what_was_never_made_does_nothing(sides: BothSides) -> None:

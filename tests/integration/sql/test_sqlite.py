@@ -19,7 +19,6 @@ import hotcount
 import pytest
 
 from tests.support.eventually import BUSY
-from tests.support.postgres_votes import in_background
 from tests.support.sqlite_files import make_votes, rows, write
 from tests.support.together import THREADS, in_child, together
 
@@ -116,13 +115,6 @@ def test_paths_are_taken_as_in_sqlalchemy(tmp_path: Path, monkeypatch: pytest.Mo
         assert rows(tmp_path / name, "SELECT SUM(count) FROM hotcount_slot") == [(1,)]
 
 
-def test_databases_in_memory_are_private() -> None:
-    first, second = (hotcount.SlottedCounter("sqlite:///:memory:") for _ in range(2))
-    first.create_table()
-    with pytest.raises(hotcount.DatabaseError, match="no such table"):
-        second.add("k")
-
-
 @pytest.mark.parametrize(
     ("strategy", "broken"),
     [
@@ -211,17 +203,6 @@ def test_the_lock_of_another_process_is_named_with_sqlites_code(file: Path) -> N
     assert counter.get_many(["k", "a", "b"]) == [0, 0, 0]
 
 
-def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(file: Path) -> None:
-    votes = make_votes(file)
-    with lock_held_by_another_process(file) as release:
-        cast = in_background(lambda: votes.cast(1, 7, timeout=10))
-        assert not cast.is_over(0.2)
-        started = time.monotonic()
-        release()
-        assert cast().changed
-        assert time.monotonic() - started < 2
-
-
 def test_callers_that_gave_up_waiting_leave_nothing_behind(file: Path, strategy: str) -> None:
     votes = make_votes(file, strategy)
 
@@ -296,39 +277,6 @@ def test_ids_stand_in_the_tables_as_other_programs_expect_them(file: Path) -> No
     assert votes.reconcile() == [hotcount.Drift(item=item, counted=5, actual=1)]
 
 
-PAGEVIEWS_TABLE = """
-CREATE TABLE pageviews_counts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    url VARCHAR(256) NOT NULL,
-    slot INT NOT NULL DEFAULT 0,
-    count INT DEFAULT NULL,
-    UNIQUE (url, slot)
-);
-INSERT INTO pageviews_counts (url, slot, count) VALUES ('/home', 0, 1), ('/home', 36, 1);
-"""
-
-
-def test_the_worked_example_of_the_slotted_counter_pattern(file: Path) -> None:
-    write(file, PAGEVIEWS_TABLE)
-    counter = hotcount.SlottedCounter(
-        f"sqlite:///{file}",
-        table="pageviews_counts",
-        key_column="url",
-        slots=1,
-        slot_choice="random",
-    )
-    # The third execution meets slot 0 again: it updates that row, and the count is 3.
-    counter.add("/home")
-    assert rows(file, "SELECT id, slot, count FROM pageviews_counts") == [(1, 0, 2), (2, 36, 1)]
-    assert counter.get("/home") == 3
-    counter.resize(100)
-    together(lambda _: counter.add("/home"))
-    assert counter.get("/home") == 3 + THREADS
-    ((slots, total),) = rows(file, "SELECT COUNT(*), SUM(count) FROM pageviews_counts")
-    assert slots > 2
-    assert total == 3 + THREADS
-
-
 def test_sticky_slots_stay_within_the_number_of_slots(file: Path) -> None:
     counter = hotcount.SlottedCounter(f"sqlite:///{file}", slots=4)
     counter.create_table()
@@ -337,15 +285,6 @@ def test_sticky_slots_stay_within_the_number_of_slots(file: Path) -> None:
     assert slots <= {0, 1, 2, 3}
     assert counter.compact("k") == THREADS
     assert rows(file, "SELECT slot, count FROM hotcount_slot") == [(0, THREADS)]
-
-
-def test_an_add_is_on_disk_when_it_returns(file: Path) -> None:
-    counter = hotcount.SlottedCounter(f"sqlite:///{file}")
-    counter.create_table()
-    for number in range(3):
-        counter.add("k")
-        assert rows(file, "SELECT SUM(count) FROM hotcount_slot") == [(number + 1,)]
-    assert rows(file, "PRAGMA journal_mode") == [("wal",)]
 
 
 def test_concurrent_votes_share_transactions_when_batched(file: Path) -> None:
@@ -364,13 +303,3 @@ def test_concurrent_votes_share_transactions_when_batched(file: Path) -> None:
     # Those that waited for the lock were written together.
     assert database.stats()["transactions"] <= before + 1 + THREADS // 2
     assert int(votes.count(1)) == 500 + THREADS
-
-
-def test_max_batch_bounds_a_transaction(file: Path) -> None:
-    database = hotcount.Database(f"sqlite:///{file}", timeout=20)
-    votes = hotcount.Votes(database, max_batch=100)
-    votes.create_tables()
-    votes.add_items([1])
-    before = database.stats()["transactions"]
-    votes.cast_many([1] * 500, range(500))
-    assert database.stats()["transactions"] == before + 5

@@ -145,19 +145,6 @@ def test_without_prepared_statements_none_is_left_in_a_session(
         assert "execute hotcount_" not in said()
 
 
-def test_prepared_statements_have_a_name_by_their_text(postgres: PostgresDatabase) -> None:
-    make_votes(postgres)
-    names = []
-    for number in range(2):
-        url = postgres.url_for("hotcount", f"&application_name=named{number}")
-        with logged(postgres) as said, open_votes(url) as votes:
-            votes.cast(1, number)
-            names.append({word for word in said().split() if word.startswith("hotcount_")})
-    assert names[0] == names[1]
-    assert all(len(name.rstrip(":")) == len("hotcount_") + 32 for name in names[0])
-    assert len(names[0]) > 1
-
-
 def test_two_objects_over_the_same_tables_share_what_is_prepared(
     postgres: PostgresDatabase, strategy: Any
 ) -> None:

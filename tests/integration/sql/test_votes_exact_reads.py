@@ -7,13 +7,10 @@ soon do.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import hotcount
 import pytest
@@ -21,7 +18,6 @@ from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
-from tests.support.postgres_votes import Background, in_background
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -87,59 +83,6 @@ async def test_a_read_in_a_task_has_every_vote_acknowledged_before_it(side: Jour
 
     await asyncio.gather(*(work(index) for index in range(40)))
     assert sum([int(await votes.count(item)) for item in ITEMS]) == 400
-
-
-PROCESS = """
-import sys, threading, hotcount
-url, first = sys.argv[1], int(sys.argv[2])
-votes = hotcount.Votes(hotcount.Database(url, timeout=30, max_readers=1), fold_interval=0.02)
-low = []
-def work(part):
-    for turn in range(40):
-        votes.cast(1, first + 100 * part + turn)
-        # Its own are what it knows of.
-        if int(votes.count(1)) <= turn:
-            low.append((part, turn))
-threads = [threading.Thread(target=work, args=(part,)) for part in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-print(low, int(votes.count(1)) >= 160)
-"""
-
-
-def test_a_read_in_a_process_has_its_own_acknowledged_votes(side: JournalSide) -> None:
-    votes = side.made()
-    voters = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, side.url, str(1000 * number)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number in range(3)
-    ]
-    said = [voter.communicate(timeout=120)[0].strip() for voter in voters]
-    assert said == ["[] True"] * 3
-    assert int(votes.count(1)) == 480
-
-
-@pytest.mark.parametrize("first", ["patient", "hasty"])
-def test_a_reader_with_little_time_fails_nobody_who_shares_a_statement_with_it(
-    side: JournalSide, first: str
-) -> None:
-    """Whether it joins the statement or sends it."""
-    side.made()
-    side.vote(1, 1, 2)
-    votes = open_votes(side)
-    votes.count(1)
-    reads: dict[str, list[Background]] = {}
-    with held_reads(side):
-        for kind in sorted(("patient", "hasty"), key=lambda kind: kind != first):
-            timeout = 30 if kind == "patient" else 0.3
-            call = partial(votes.count, 1, timeout=timeout)
-            reads[kind] = [in_background(call) for _ in range(4)]
-        assert {type(read()) for read in reads["hasty"]} == {hotcount.DeadlineError}
-    assert [int(read()) for read in reads["patient"]] == [2] * 4
 
 
 async def test_a_task_that_is_cancelled_takes_no_other_with_it(side: JournalSide) -> None:

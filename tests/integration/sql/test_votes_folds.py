@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from functools import partial
+from typing import Any
 
 import hotcount
 import pytest
+from hotcount import aio
 
+from tests.support.broken_folds import BROKEN, MANY, Broken
+from tests.support.commands import run, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.journal_side import JournalSide
-from tests.support.servers import PostgresDatabase
+from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sql_votes import open_votes
 from tests.support.together import beside, together
 
@@ -42,17 +47,6 @@ def test_a_count_is_exact_whether_or_not_its_votes_are_folded(side: JournalSide)
         votes.flush(20)
 
 
-def test_many_counts_are_read_in_the_order_that_they_were_asked_for(side: JournalSide) -> None:
-    votes = side.made()
-    votes.add_items(list(range(1, 301)))
-    side.run(
-        "INSERT INTO vote_journal (item, diff) VALUES "
-        + ", ".join(f"({item}, {item})" for item in range(1, 301))
-    )
-    asked = [*range(300, 0, -1), 7, 7]
-    assert [int(count) for count in votes.count_many(asked)] == asked
-
-
 def test_votes_that_nobody_folds_are_counted_and_named_as_pending(side: JournalSide) -> None:
     votes = side.made()
     side.vote(1, 1, 2)
@@ -73,16 +67,6 @@ def test_create_tables_of_a_process_that_comes_leaves_the_journal_to_those_who_v
     side.vote(1, 1)
     side.votes().create_tables(timeout=20)
     assert side.pending() == 1
-
-
-def test_folds_keep_to_the_pause_that_all_processes_share(side: JournalSide) -> None:
-    side.made()
-    marks = "SELECT value FROM vote_meta WHERE name = 'folded_at'"
-    began = side.number(marks)
-    side.vote(1, 1)
-    side.votes().flush(20)
-    assert side.number(marks) > began
-    assert side.number("SELECT value FROM vote_meta WHERE name = 'fold_took'") > 0
 
 
 def test_folds_of_several_processes_at_once_add_each_vote_once(side: JournalSide) -> None:
@@ -176,23 +160,6 @@ def test_folds_at_once_fail_for_no_level_of_isolation_that_sessions_begin_with(
     assert [folder.stats()["failed_folds"] for folder in folders] == [0, 0, 0, 0]
 
 
-def test_an_item_that_somebody_holds_follows_once_it_is_free(side: JournalSide) -> None:
-    votes = side.made()
-    side.vote(1, 1, 2)
-    side.vote(2, 1)
-    with side.session() as other:
-        other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
-        report = votes.flush(0.5)
-        assert (report.acked, report.pending) == (1, 1)
-        assert votes.stats()["held_items"] == 1
-        assert (side.shown(1), side.shown(2), side.seen(1)) == (0, 1, 2)
-        assert int(votes.count(1)) == 2
-        # It waits for that one only.
-        assert votes.reconcile(dry_run=True) == []
-    assert votes.flush(20).pending == 0
-    assert (side.shown(1), side.pending(), votes.stats()["held_items"]) == (2, 0, 0)
-
-
 def test_an_item_that_folds_fail_for_keeps_its_votes_and_stops_nobody(side: JournalSide) -> None:
     votes = side.made()
     votes.add_items(list(range(4, 40)))
@@ -231,21 +198,6 @@ def test_an_item_whose_row_is_gone_is_folded_and_asks_for_no_more(side: JournalS
     (drift,) = votes.reconcile()
     assert (drift.item, drift.counted, drift.actual) == (99, 5, 0)
     assert int(votes.count(99)) == 0
-
-
-def test_rows_that_a_voter_has_yet_to_commit_are_left_to_the_next_fold(side: JournalSide) -> None:
-    votes = side.made()
-    side.vote(1, 1)
-    with side.session() as other:
-        other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
-        other.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
-        side.vote(1, 3)
-        votes.flush(2)
-        assert int(votes.count(1)) == 2
-        other.commit()
-    assert int(votes.count(1)) == 3
-    votes.flush(20)
-    assert (side.shown(), side.pending()) == (3, 0)
 
 
 def test_a_row_amid_many_that_its_voter_has_yet_to_commit_is_left_alone(side: JournalSide) -> None:
@@ -388,3 +340,102 @@ def test_a_process_that_votes_in_slots_folds_too(side: JournalSide) -> None:
     eventually(lambda: side.pending() == 0)
     assert votes.stats()["folds"] >= 2
     assert votes.reconcile(dry_run=True) == []
+
+
+def told_of_folds(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (record.levelname, record.getMessage().lower())
+        for record in caplog.records
+        if record.name == "hotcount" and "folds of" in record.getMessage()
+    ]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
+def test_folds_that_fail_are_counted_and_told_once_until_they_work(
+    side: JournalSide, caplog: pytest.LogCaptureFixture, broken: Broken
+) -> None:
+    caplog.set_level("INFO", "hotcount")
+    side.made()
+    url, voter = side.voter()
+    votes = hotcount.Votes(hotcount.Database(url, timeout=20), fold_interval=0.05)
+    broken.begin(side, voter)
+
+    def failing(at_least: int) -> bool:
+        return int(votes.stats()["failing_folds"]) >= at_least
+
+    for item in (1, 2):
+        votes.cast(item, 1, value=MANY)
+        eventually(lambda item=item: failing(item))  # type: ignore[misc]
+    stats = votes.stats()
+    assert stats["failed_folds"] == stats["failing_folds"]
+    assert 0 < stats["failing_folds_s"] < 60
+    assert broken.says in stats["fold_error"].lower()
+    assert (stats["pending_rows"], stats["pending_items"], stats["pending_error"]) == (2, 2, "")
+    assert [level for level, _ in told_of_folds(caplog)] == ["WARNING"]
+    assert broken.says in told_of_folds(caplog)[0][1]
+    broken.end(side, voter)
+    assert votes.flush(20).pending == 0
+    stats = votes.stats()
+    assert (stats["failing_folds"], stats["failing_folds_s"], stats["fold_error"]) == (0, 0, "")
+    assert (stats["failed_folds"] >= 2, side.shown(1)) == (True, MANY)
+    assert [level for level, _ in told_of_folds(caplog)] == ["WARNING", "INFO"]
+    assert "vote_journal work again" in told_of_folds(caplog)[1][1]
+
+
+def test_a_worker_of_write_behind_tells_of_its_folds_too(
+    side: JournalSide, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    votes = side.made("write_behind", cache=redis_server.url, fold_interval=0.05)
+    trigger = BROKEN[0]
+    trigger.begin(side, "")
+    worker = votes.sync_worker()
+    votes.cast(1, 1)
+
+    def told() -> bool:
+        worker.run_once(timeout=20)
+        return told_of_folds(caplog) != []
+
+    eventually(told)
+    assert [level for level, _ in told_of_folds(caplog)] == ["WARNING"]
+    assert trigger.says in told_of_folds(caplog)[0][1]
+
+
+def test_stats_say_what_they_know_where_the_journal_cannot_be_read(side: JournalSide) -> None:
+    assert "create_tables" in side.votes().stats()["pending_error"]
+    side.made()
+    url, voter = side.voter()
+    votes = hotcount.Votes(hotcount.Database(url, timeout=20), fold_interval=3600)
+    votes.cast(1, 1)
+    side.run(f"REVOKE SELECT ON vote_meta FROM {voter}")
+
+    async def asked() -> dict[str, Any]:
+        async with aio.Votes(aio.Database(url, timeout=20)) as others:
+            return await others.stats()
+
+    for stats in (votes.stats(), asyncio.run(asked())):
+        assert "vote_meta" in stats["pending_error"]
+        assert (stats["pending_rows"], stats["oldest_pending_s"]) == (0, 0)
+    assert votes.stats()["votes"] == 1
+    side.run(f"GRANT SELECT ON vote_meta TO {voter}")
+    stats = votes.stats()
+    assert (stats["pending_error"], stats["pending_rows"]) == ("", 1)
+
+
+# The server refuses each fold, or those of some items.
+@pytest.mark.parametrize("broken", BROKEN[:2], ids=lambda broken: broken.name)
+def test_sync_says_once_why_counts_are_not_folded(side: JournalSide, broken: Broken) -> None:
+    side.made()
+    side.vote(1, 1)
+    url, voter = side.voter()
+    broken.begin(side, voter)
+    once = run("sync", "--interval", "0.01", "--db", url, "--once")
+    assert once.returncode != 0
+    assert broken.says in once.stderr.lower()
+    with syncing("--db", url) as (process, line):
+        lines = [line() for _ in range(2)]
+        time.sleep(0.5)  # Rounds.
+        broken.end(side, voter)
+        eventually(lambda: side.shown(1) == 1)
+        _, rest = told_to_stop(process)
+    assert process.returncode == 0
+    assert ("".join(lines) + rest).lower().count(broken.says) == 1

@@ -59,9 +59,3 @@ def test_pending_votes_go_over_to_another_strategy_and_back(side: JournalSide, a
     votes.create_tables(timeout=20)
     assert (int(votes.count(1)), side.shown(), side.seen()) == (3, 3, 3)
     assert votes.reconcile(dry_run=True) == []
-
-
-def test_without_a_foreign_key_the_vote_tables_reference_nothing(side: JournalSide) -> None:
-    side.made(foreign_key=False)
-    assert "FOREIGN KEY" not in side.votes(foreign_key=False).schema()
-    side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (99, 1, 1, 0)")

@@ -9,7 +9,6 @@ import hotcount
 import pytest
 
 from tests.support.journal_side import JournalSide
-from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase
 from tests.support.together import together
 
@@ -64,19 +63,6 @@ def test_an_item_whose_count_leaves_64_bits_keeps_no_other_from_being_reconciled
     assert [side.shown(item) for item in (1, 3, 1_400)] == [1, 1, 1]
     side.run("DELETE FROM vote_journal WHERE item = 2")
     assert votes.reconcile() == []
-
-
-def test_reconciles_at_once_add_a_difference_once(side: JournalSide) -> None:
-    several = [side.made(), *(side.votes() for _ in range(3))]
-    lose_the_count_of_a_vote(side, 1, 1)
-    lock = "SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE"
-    with side.session() as gate:
-        gate.execute(lock)
-        calls = [in_background(each.reconcile) for each in several]
-        gate.commit()
-    assert all(isinstance(call(), list) for call in calls)
-    assert int(several[0].count(1)) == 1
-    assert several[0].reconcile(dry_run=True) == []
 
 
 def test_a_reconcile_that_finds_nothing_waits_for_no_lock(side: JournalSide) -> None:
