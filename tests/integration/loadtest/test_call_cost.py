@@ -34,10 +34,3 @@ def test_adds_that_are_not_there_fail_the_run(
     monkeypatch.setattr(call_cost, "cases", lambda: wrong)
     assert main(["--rounds", "1", "--seconds", "0.0001"]) == 1
     assert "FAILED" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--rounds", "0"], ["--seconds", "0"], ["--what"]])
-def test_bad_usage_is_named(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2

@@ -1,14 +1,15 @@
-"""loadtest/peers/builds.py: both builds run every load, and what a load lost fails the run."""
+"""loadtest/peers: builds.py runs each load with both builds; differences.py counts its calls."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from loadtest.peers import builds, native
+from loadtest.peers import builds, differences, native
 from loadtest.peers.rounds import OURS, RATE
 from loadtest.peers.vote_processes import BEFORE
 
@@ -53,18 +54,17 @@ def test_a_build_that_loses_adds_fails_the_run(
     assert "3 added, 0 there" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["/nonexistent"], "run `make build` there"),
-        ([SELF, "--only", "sync,other"], "takes some of"),
-        ([SELF, "--rounds", "0"], "--rounds takes 1 or more"),
-    ],
-)
-def test_bad_usage_is_named(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.long
+def test_it_counts_the_comparisons_that_called_a_difference(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as refused:
-        builds.main(words)
-    assert refused.value.code == 2
-    assert said in capsys.readouterr().err
+    short = ["--comparisons", "3", "--rounds", "6", "--seconds", "0.02", "--slower", "0.9"]
+    assert differences.main(short) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    for first, slower in ((0, "0"), (4, "90")):
+        called = sum(line.endswith(", called") for line in lines[first : first + 3])
+        assert lines[first + 3] == f"{slower} % slower: called in {called} of 3"
+        assert re.match(
+            rf"{slower} % slower, seed 1: [0-9.]+ \([0-9.]+ to [0-9.]+\), p", lines[first]
+        )

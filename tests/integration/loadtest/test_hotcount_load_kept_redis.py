@@ -1,4 +1,4 @@
-"""hotcount-load on a private Redis: what it held is in the run's folder, and an audit finds it."""
+"""hotcount-load on a private Redis: an audit reads its folder; a worker brings views to SQL."""
 
 from __future__ import annotations
 
@@ -184,3 +184,42 @@ def test_a_redis_that_is_killed_and_started_again_has_lost_and_doubled_nothing(
         assert audit["queued"] > 0
         assert audit["unknown"] == 0
     assert audited(folder)[0] == 0
+
+
+def test_adds_beside_a_redis_that_stood_still_are_each_counted_once(temporary: Path) -> None:
+    code, document = run_json(
+        *["run", "-s", "redis/views", "--managed", "redis", "--outage", "300ms"],
+        *["-d", "900ms", "--timeout", "100ms", *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    audit = document["audit"]
+    assert (audit["lost"], audit["double"], audit["ghost"]) == (0, 0, 0)
+    assert audit["acknowledged"] > 0
+    assert audit["sum_of_counters"] > 0
+    assert "adds wait in" in document["place"]
+
+
+def test_callers_that_are_killed_lose_no_add_that_redis_or_sql_acknowledged(
+    temporary: Path,
+) -> None:
+    for strategy in ("redis/views", "redis/views_sql"):
+        code, document = run_json(
+            *["run", "-s", strategy, "--managed", "redis", "-d", "500ms"],
+            *["--processes", "2", "--kill-every", "100ms", *SMALL],
+        )
+        assert code == 0, document["reasons"]
+        assert document["result"]["kills"] > 0
+        assert document["audit"]["lost"] == 0
+
+
+def test_a_run_is_audited_again_from_its_folder(own_redis: RedisServer, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code, document = run_json(
+        *["run", "-s", "redis/views_local", "--redis", own_redis.url, "-d", "200ms"],
+        *["--out", str(folder), *SMALL],
+    )
+    assert code == 0, document["reasons"]
+    again, found = run_json("audit", str(folder), "--redis", own_redis.url)
+    assert again == 0
+    (audited,) = found["runs"]
+    assert audited["audit"]["sum_of_counters"] == document["audit"]["sum_of_counters"] > 0

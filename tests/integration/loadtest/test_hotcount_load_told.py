@@ -11,11 +11,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.support.eventually import eventually
 from tests.support.load_generator import OK, program, read_ledger, run, run_json
-from tests.support.servers import PostgresDatabase, RedisServer
+from tests.support.servers import RedisServer
 
 # Far more than it takes; a machine may be busy.
 PATIENCE_S = 60
@@ -84,20 +82,6 @@ def test_a_counter_that_is_moved_and_moved_back_in_redis_is_found(
             redis.execute("INCRBY", key, by)
 
     found_after_move(tmp_path / "run", ["-s", "redis", "--redis", own_redis.url], move)
-
-
-@pytest.mark.long
-def test_a_count_that_is_moved_and_moved_back_in_postgresql_is_found(
-    postgres_database: PostgresDatabase, tmp_path: Path
-) -> None:
-    def move(by: int) -> None:
-        table = postgres_database.psql(
-            "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%item' "
-            f"AND table_schema = '{postgres_database.schema}'"
-        )
-        postgres_database.psql(f"UPDATE {table} SET vote_count = vote_count + ({by})")
-
-    found_after_move(tmp_path / "run", ["-s", "naive", "--db", postgres_database.url], move)
 
 
 def test_a_ledger_of_version_1_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ import pytest
 from hotcount import load, report
 from hotcount.errors import ConfigError, UnavailableError
 
-from tests.support.load_generator import SMALL, run, run_json
+from tests.support.load_generator import SMALL, run_json
 
 # In memory, where a busy disk stops nobody.
 QUICK: dict[str, Any] = {"duration": "200ms", "warmup": 0, "workers": 8, "items": 200}
-COLUMNS = 100
 
 
 def test_a_run_is_a_row_with_its_verdict() -> None:
@@ -69,24 +68,3 @@ def test_a_missed_threshold_ends_the_command_with_1() -> None:
     assert (code, document["conclusion"]) == (1, "missed")
     assert [one["met"] for one in document["thresholds"]] == [True, False]
     assert document["audit"]["passed"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("compare", "-s", "naive,slotted,batched", "--rounds", "1", "-d", "100ms", *SMALL),
-        ("compare", "--workload", "counters", "--rounds", "1", "-d", "100ms", *SMALL),
-        ("run", "-s", "naive", "-r", "500k", "-d", "200ms", *SMALL),
-        ("run", "--help"),
-        ("compare", "--help"),
-        ("--help",),
-    ],
-    ids=lambda arguments: "-".join(arguments[:3]),
-)
-def test_what_people_read_has_100_columns(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments)
-    assert done.returncode in {0, 3}, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) > 5
-    assert [line for line in lines if len(line) > COLUMNS] == []
-    assert "\n\n\n" not in done.stdout, "a table without rows"

@@ -43,16 +43,6 @@ def test_the_fit_stays_within_its_bounds() -> None:
     assert 0 <= found.sigma <= 1
 
 
-def test_twice_as_much_and_half_as_much_weigh_the_same() -> None:
-    made = Fit(1000, 0.1, 0.001)
-    callers = (1, 2, 4, 8, 16)
-    found = fit(points_of(made, callers, 5) + points_of(made, callers, 1 / 5))
-    assert found
-    assert found.per_s_of_one == pytest.approx(made.per_s_of_one, abs=1e-3)
-    assert found.sigma == pytest.approx(made.sigma, abs=1e-6)
-    assert found.kappa == pytest.approx(made.kappa, abs=1e-7)
-
-
 @pytest.mark.parametrize("points", [[], [(1, 10), (2, 20), (2, 21)], [(1, 10), (2, 0), (4, 30)]])
 def test_nothing_is_fitted_to_too_few_points(points: Points) -> None:
     assert fit(points) is None

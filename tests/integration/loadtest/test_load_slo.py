@@ -224,16 +224,3 @@ def test_a_search_ends_where_nothing_or_everything_holds() -> None:
     assert (none.confirmed, none.held) == (0, 0)
     assert len(drive(every, lambda rate: True)) <= 30
     assert (every.confirmed, every.refused) == (MOST_RATE, 0)
-
-
-def test_a_search_that_ends_early_says_what_held() -> None:
-    search = RateSearch(100)
-    assert search.held_words() == "none held"
-    search.note(True)
-    assert search.held_words() == "100 held once"
-    while search.phase != "confirm":
-        search.note(False)
-    search.note(False)
-    assert search.held_words() == "100 held once"
-    search.note(False)
-    assert search.held_words() == "no rate is left that held", "confirming refused it"

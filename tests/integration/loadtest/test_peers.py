@@ -231,11 +231,6 @@ def test_the_runner_fails_where_a_program_lost_adds_or_failed(
     assert said in failed
 
 
-def test_a_program_that_is_not_built_is_named(tmp_path: Path) -> None:
-    with pytest.raises(native.LeftOut, match="is not built: hotcount from C"):
-        native.cpp_program(tmp_path, "hotcount from C++")
-
-
 def test_a_missing_peer_is_named_with_what_installs_it() -> None:
     # As in a .venv that `make peers` has not seen.
     hide = "import importlib.util as u; u.find_spec = lambda name: None"
@@ -249,16 +244,6 @@ def test_a_missing_peer_is_named_with_what_installs_it() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "redis is not installed: run `make peers`\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--rounds", "0"], ["--seconds", "0"], ["--only", "sync,async"], ["--only", ""]],
-)
-def test_bad_usage_is_refused(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        main(words)
-    assert refused.value.code == 2
 
 
 def test_ratios_are_taken_within_rounds() -> None:

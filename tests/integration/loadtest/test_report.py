@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-from hotcount._report_charts import ticks
 from hotcount._report_numbers import number
 from hotcount._report_rows import folders_of
 from hotcount.report import read
@@ -122,22 +121,6 @@ def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
     assert [line.name for line in latency.figure.data][:2] == ["naive", "batched"]
 
 
-@pytest.mark.parametrize(
-    ("values", "labels"),
-    [
-        ([5], "5"),
-        ([0.9, 1, 1.1], "0.9 0.95 1 1.05 1.1"),
-        ([2658, 10_000], "2,000 4,000 6,000 8,000 10,000"),
-        ([0.3, 1.75], "0.5 1 1.5 2"),
-        ([419.43], "419"),
-        ([3000, 45_000], "2,000 5,000 10,000 20,000 50,000"),
-        ([0.02, 300], "0.01 0.1 1 10 100 1,000"),
-    ],
-)
-def test_every_logarithmic_axis_has_whole_numbers(values: list[float], labels: str) -> None:
-    assert ticks(values)["ticktext"] == labels.split()
-
-
 def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:
     kept = json.loads((open_run / "run.json").read_text())["audit"]
     reads = {**kept["reads"], "checked": 200, "stale": 4, "never_right": 1}
@@ -200,12 +183,6 @@ def test_a_folder_without_a_result_is_named(
     assert str(folder) in done.stderr
     assert wrong in done.stderr
     assert not (tmp_path / "report.html").exists()
-
-
-def test_a_file_that_cannot_be_written_is_named(open_run: Path, tmp_path: Path) -> None:
-    done = report(open_run, "-o", tmp_path / "nowhere" / "report.html")
-    assert done.returncode == 2
-    assert "nowhere/report.html: No such file or directory" in done.stderr
 
 
 def test_html_draws_a_run_that_is_not_kept_and_one_that_is(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -84,22 +83,6 @@ def test_votes_that_the_voters_know_nothing_of_fail_the_load(
                 native.run([*command, "--seed", "2"])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--strategy", "cached"],
-        ["--strategy", "alone", "--reads", "0.5"],
-        ["--hold", "--items", "1"],
-        ["--processes", "0"],
-    ],
-)
-def test_the_program_refuses_what_it_cannot_do(words: list[str]) -> None:
-    command = [str(VOTES_PROGRAM), "--db", "postgresql://nowhere/", *words]
-    refused = subprocess.run(command, capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert refused.stderr
-
-
 def test_a_tree_that_was_not_built_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,11 +102,3 @@ def test_a_run_goes_on_without_a_mysql_that_is_not_there(
     assert "sqlite: 16 callers" in listed.out
     assert main(["--only", "mysql", "--list"]) == 2
     assert "scripts/setup mysql" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--only", "oracle"], ["--rounds", "0"], ["--seconds", "0"]])
-def test_bad_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert "--only" in capsys.readouterr().err
