@@ -29,6 +29,7 @@ from tests.hostile.passwords import (
 )
 from tests.support.listener import Listener
 from tests.support.load_generator import SMALL, program
+from tests.support.programs import captured
 from tests.support.resp_server import ScriptedServer
 from tests.support.servers import RedisServer
 
@@ -289,9 +290,7 @@ def commands(url: str) -> Iterator[list[str]]:
 @pytest.mark.parametrize("url", ODD)
 def test_commands_print_no_password(url: str, tmp_path: Path) -> None:
     for command in commands(url):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
-        )
+        done = captured(command, cwd=tmp_path)
         assert done.returncode != 0
         assert not leaks(done.stdout + done.stderr), f"{command}\n{done.stdout}{done.stderr}"
 
@@ -314,9 +313,7 @@ def test_a_url_from_the_environment_or_a_file_shows_in_no_command_line_and_no_re
     load = [program(), "run", "-s", "redis", "--redis", given, "--out", str(out), "-d", "200ms"]
     sweep = [sys.executable, "-m", "hotcount", "sweep", given, "--match", "*"]
     for command in ([*load, *SMALL, "--json"], sweep):
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env=environment, check=False
-        )
+        done = captured(command, env=environment)
         assert done.returncode == 0, done.stderr
         assert not leaks(done.stdout + done.stderr)
     written = [path for path in out.rglob("*") if path.is_file()]

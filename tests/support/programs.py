@@ -2,20 +2,25 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
 
+def captured(
+    words: Sequence[str | Path], *, timeout: float = 110, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, and returns its exit code and output as text."""
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **options)
+
+
 def run_python(
     *arguments: object, cwd: Path = ROOT, timeout: float = 60, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs the interpreter with these arguments, and returns its exit code and output."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, **options
-    )
+    return captured([sys.executable, *map(str, arguments)], cwd=cwd, timeout=timeout, **options)
 
 
 def end(process: subprocess.Popen[Any]) -> None:

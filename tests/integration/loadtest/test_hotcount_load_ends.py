@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.load_generator import SMALL, program, run, run_json
+from tests.support.programs import captured
 
 # Far more than it takes; a machine may be busy.
 PATIENCE_S = 60
@@ -196,9 +197,7 @@ def test_run_prints_the_audit_beside_the_figures() -> None:
 def test_bad_usage_names_what_is_wrong_and_what_is_right(
     arguments: list[str], words: list[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [program(), *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    done = captured([program(), *arguments], cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     for word in words:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.load_generator import SMALL, program, run, run_json
+from tests.support.programs import captured
 from tests.support.servers import RedisServer
 
 # Far more than it takes; a machine may be busy.
@@ -144,14 +145,7 @@ def test_a_full_disk_ends_in_a_measurement(tmp_path: Path) -> None:
     most = 4096 + 64 * operations
     command = [program(), "run", "-s", "batched", "--mix", "vote=1", "--out", str(folder), "--json"]
     command += ["--max-ops", str(operations), "-d", "60s", *SMALL]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-        preexec_fn=lambda: small_files(most),
-    )
+    done = captured(command, preexec_fn=lambda: small_files(most))
     assert done.returncode == 3, done.stderr
     document = json.loads(done.stdout)
     assert document["result"]["operations"]["ok"] > 0
@@ -167,12 +161,8 @@ def test_a_disk_without_room_for_a_ledger_leaves_a_folder_that_says_what_it_is(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
-    done = subprocess.run(
+    done = captured(
         [program(), "run", "-s", "insert_only", "--out", str(folder), *SMALL],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
         preexec_fn=lambda: small_files(1 << 20),
     )
     assert done.returncode == 3

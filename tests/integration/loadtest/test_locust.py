@@ -13,6 +13,7 @@ import hotcount
 import pytest
 
 from tests.support.load_generator import read_ledger, run
+from tests.support.programs import captured
 
 pytestmark = pytest.mark.long
 
@@ -125,9 +126,7 @@ def test_a_fleet_of_two_workers_is_audited_from_its_folder(tmp_path: Path) -> No
 
     merging = [sys.executable, "-m", "hotcount.load", "merge", str(ledger), "--items", str(ITEMS)]
     driver = f"{sys.executable} {tmp_path / 'driver.py'}"
-    done = subprocess.run(
-        [*merging, "--driver", driver], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured([*merging, "--driver", driver])
     assert done.returncode == 0, done.stderr
     writes = read_ledger(ledger / "ledger.bin")
     assert len(writes) >= 200
@@ -159,9 +158,7 @@ def test_bad_attributes_of_a_user_are_named(attributes: dict[str, object], says:
         "from hotcount.integrations.locust import VoteUser\n"
         f"type('Voter', (VoteUser,), {attributes!r})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured([sys.executable, "-c", code])
     assert done.returncode == 1
     assert "ConfigError: " in done.stderr
     assert says in done.stderr

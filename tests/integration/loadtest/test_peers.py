@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from loadtest.peers.rounds import (
     Measured,
     measure,
 )
+from tests.support.programs import captured
 from tests.support.servers import RedisServer, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -235,13 +235,7 @@ def test_a_missing_peer_is_named_with_what_installs_it() -> None:
     # As in a .venv that `make peers` has not seen.
     hide = "import importlib.util as u; u.find_spec = lambda name: None"
     call = "from loadtest.peers.redis_counters import main; raise SystemExit(main([]))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{hide}\n{call}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, "-c", f"{hide}\n{call}"], cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr == "redis is not installed: run `make peers`\n"
 

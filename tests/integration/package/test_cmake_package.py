@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import captured
+
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build/release"
 
@@ -37,14 +39,7 @@ int main() {
 
 
 def run(*command: str | Path, cwd: Path | None = None, fed: str = "") -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=cwd,
-        input=fed,
-    )
+    done = captured([str(part) for part in command], cwd=cwd, input=fed)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

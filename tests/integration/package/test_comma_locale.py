@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import output_of
 from tests.support.fired import fired
+from tests.support.programs import captured
 from tests.support.servers import RedisServer
 
 LOCALE = "de_DE.UTF-8"
@@ -31,11 +31,7 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     program = shutil.which("localedef")
     assert program is not None, "localedef is not installed; run scripts/setup"
     folder = tmp_path_factory.mktemp("locales")
-    made = subprocess.run(
-        [program, "-i", "de_DE", "-f", "UTF-8", str(folder / LOCALE)],
-        capture_output=True,
-        text=True,
-    )
+    made = captured([program, "-i", "de_DE", "-f", "UTF-8", str(folder / LOCALE)])
     assert (folder / LOCALE).is_dir(), f"{made.stderr}; the package locales has its sources"
     return {**os.environ, "LOCPATH": str(folder), "LC_ALL": LOCALE}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hotcount import _core
 
 from tests.support.load_generator import program
+from tests.support.programs import captured
 
 BUILT = [
     pytest.param(lambda: Path(str(_core.__file__)), id="extension"),
@@ -20,9 +20,7 @@ BUILT = [
 
 
 def readelf(option: str, path: Path) -> str:
-    done = subprocess.run(
-        ["readelf", "--wide", option, str(path)], capture_output=True, text=True, check=True
-    )
+    done = captured(["readelf", "--wide", option, str(path)], check=True)
     return done.stdout
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import captured
 from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,9 +76,7 @@ def printed_by(example: str) -> list[str]:
 
 
 def run(*command: str | Path) -> None:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300
-    )
+    done = captured([str(part) for part in command], timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -103,14 +101,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_example(program: Path, concept: str, folder: Path, redis_url: str = "") -> None:
-    done = subprocess.run(
-        [program, concept],
-        cwd=folder,
-        env={**os.environ, "EXAMPLE_REDIS": redis_url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = captured([program, concept], cwd=folder, env={**os.environ, "EXAMPLE_REDIS": redis_url})
     assert done.returncode == 0, done.stderr
     promised = printed_by(example_of(concept))
     assert promised, "an example shows what it prints"

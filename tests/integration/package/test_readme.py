@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.page_blocks import ROOT, blocks_of, run_session
+from tests.support.programs import captured
 
 BLOCKS = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
 SHELL = [
@@ -69,8 +69,6 @@ def test_shell_commands_succeed(command: str, tmp_path: Path) -> None:
     # A make above this one hands down flags that are not for this one.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
         environment.pop(name, None)
-    done = subprocess.run(
-        command, shell=True, cwd=where, env=environment, capture_output=True, text=True
-    )
+    done = captured(command, shell=True, cwd=where, env=environment)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.strip(), "it printed nothing"

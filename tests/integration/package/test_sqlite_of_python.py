@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hotcount import _core
 
+from tests.support.programs import captured
 from tests.support.sqlite_files import rows
 
 # Votes through hotcount, a visit of Python's sqlite3 in between, and a kill after the last vote.
@@ -48,9 +49,7 @@ def test_the_extension_is_linked_with_no_sqlite_and_no_openssl() -> None:
 
 def test_votes_beside_sqlite3_in_one_process_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "votes.db"
-    done = subprocess.run(
-        [sys.executable, "-c", BESIDE_SQLITE3, file], capture_output=True, text=True, timeout=100
-    )
+    done = captured([sys.executable, "-c", BESIDE_SQLITE3, file])
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
     # This Python's sqlite3 may have its library inside; it never has two.
     assert done.stdout in ("200 200 True True\n1\n", "200 200 True True\n0\n")
@@ -85,13 +84,7 @@ except hotcount.ConfigError as error:
 
 def said_of(module: str, **more: str) -> list[str]:
     """The lines that OPENS prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", OPENS.format(module=module)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **more},
-    )
+    done = captured([sys.executable, "-c", OPENS.format(module=module)], env={**os.environ, **more})
     assert done.stderr == ""
     return done.stdout.splitlines()
 

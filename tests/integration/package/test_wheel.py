@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import captured
 from tests.support.sqlite_files import rows
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,9 +84,7 @@ def test_a_wheel_beside_three_sqlite_libraries_keeps_every_vote_of_a_killed_proc
     (packages,) = programs.parent.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text(sysconfig.get_path("platlib"))
     file = tmp_path / "votes.db"
-    done = subprocess.run(
-        [programs / "python", "-c", THREE_LIBRARIES, file], capture_output=True, text=True
-    )
+    done = captured([programs / "python", "-c", THREE_LIBRARIES, file])
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "300 300\n"), done.stderr
     assert rows(file, "PRAGMA integrity_check") == [("ok",)]
     assert rows(file, "SELECT COUNT(*), SUM(val) FROM vote") == [(300, 300)]
@@ -124,7 +123,5 @@ def test_without_the_load_generators_libraries_the_package_installs(tmp_path: Pa
     assert "without hotcount-load, because CLI11 was not found" in said
     programs = installed(wheel, tmp_path / "venv")
     assert ended(programs / "hotcount", "--version")
-    done = subprocess.run(
-        [programs / "hotcount", "load"], capture_output=True, text=True, check=False, env={}
-    )
+    done = captured([programs / "hotcount", "load"], env={})
     assert (done.returncode, "CLI11" in done.stderr) == (3, True)

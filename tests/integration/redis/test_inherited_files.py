@@ -12,6 +12,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.programs import captured
 from tests.support.servers import RedisServer, free_port
 from tests.support.sqlalchemy_side import BACKENDS, both_sides
 from tests.support.together import together
@@ -28,13 +29,8 @@ for number in os.listdir("/proc/self/fd"):
 
 def inherited() -> set[str]:
     """What a program has open that is started now, as by os.system() or os.execv()."""
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", LIST],
-        close_fds=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = captured(
+        [sys.executable, "-S", "-c", LIST], close_fds=False, stdin=subprocess.DEVNULL, check=True
     )
     return set(done.stdout.split("\n")) - {""}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.fired import fired
+from tests.support.programs import captured
 from tests.support.servers import RedisServer
 from tests.support.together import in_child, together
 
@@ -265,7 +265,5 @@ inside.wait()
 
 
 def test_one_that_hangs_does_not_keep_the_interpreter(server: RedisServer) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS, server.url], capture_output=True, text=True, timeout=60
-    )
+    done = captured([sys.executable, "-c", HANGS, server.url])
     assert (done.returncode, done.stderr) == (0, "")

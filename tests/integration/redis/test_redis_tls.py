@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ import hotcount.aio
 import pytest
 
 from tests.support.certificates import Certificates
+from tests.support.programs import captured
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.server
@@ -227,12 +227,8 @@ except hotcount.ConfigError as error:
 
 def test_without_openssl_a_rediss_url_names_the_package(tmp_path: Path) -> None:
     (tmp_path / "libssl.so.3").touch()  # Found first, and no library.
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_OPENSSL],
-        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = captured(
+        [sys.executable, "-c", WITHOUT_OPENSSL], env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
     )
     assert (done.returncode, done.stderr) == (0, "")
     info, said = done.stdout.splitlines()

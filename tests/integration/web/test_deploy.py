@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.commands import run
 from tests.support.eventually import eventually
-from tests.support.programs import end
+from tests.support.programs import captured, end
 from tests.support.servers import RedisServer, free_port
 from tests.support.sqlite_files import rows
 from tests.support.together import together
@@ -246,12 +246,7 @@ def test_the_unit_of_systemd_is_valid(tmp_path: Path) -> None:
     text, command, _ = unit_of_systemd()
     unit = tmp_path / "hotcount-sync.service"
     unit.write_text(text.replace(command, sys.executable), encoding="utf-8")
-    checked = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = captured(["systemd-analyze", "verify", "--man=no", str(unit)])
     assert [line for line in checked.stderr.splitlines() if unit.name in line] == []
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from tests.support.eventually import eventually
+from tests.support.programs import captured
 from tests.support.servers import PostgresServer, RedisServer, free_port
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "django"
@@ -121,13 +122,10 @@ def test_the_document_leads_to_a_like_button(tmp_path: Path) -> None:
             if LEFT_OUT.isdisjoint(words):
                 program = ["-m", "django"] if words[0] == "django-admin" else [words[1]]
                 rest = words[1:] if words[0] == "django-admin" else words[2:]
-                done = subprocess.run(
+                done = captured(
                     [sys.executable, *program, *rest],
                     cwd=tmp_path,
                     env={**os.environ, "PYTHONPATH": str(tmp_path)},
-                    capture_output=True,
-                    text=True,
-                    timeout=110,
                 )
                 assert done.returncode == 0, done.stdout + done.stderr
                 ran.append((rest[0], done.stdout + done.stderr))

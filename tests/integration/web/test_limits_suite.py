@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import captured
 from tests.support.servers import RedisServer
 
 CONFTEST = Path(__file__).parents[2] / "support" / "limits_suite_conftest.py"
@@ -39,7 +40,7 @@ def test_the_suite_of_limits_passes(tmp_path: Path, own_redis: RedisServer) -> N
     # What is tested is the library that is installed.
     shutil.rmtree(suite / "limits")
     shutil.copy(CONFTEST, suite / "tests" / "conftest.py")
-    done = subprocess.run(
+    done = captured(
         [
             *(sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(suite)),
             *("-q", "-p", "no:cacheprovider", "-W", "ignore", "-k", LEFT_OUT),
@@ -47,8 +48,6 @@ def test_the_suite_of_limits_passes(tmp_path: Path, own_redis: RedisServer) -> N
         ],
         cwd=suite,
         env={**os.environ, "HOTCOUNT_SUITE_URL": own_redis.url},
-        capture_output=True,
-        text=True,
     )
     print(done.stdout[-3000:])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
