@@ -102,8 +102,9 @@ def running(text: str, *arguments: str) -> Iterator[Program]:
 
 @contextmanager
 def stopped(server: RedisServer, text: str) -> Iterator[Program]:
-    """The program has told that it is ready, and hears of a server that has stopped."""
-    with running(text, server.url) as program:
+    """The program, connected and with `k` at 1, begins once the server has stopped."""
+    ready = 'counter.add("k")\nsay("ready")\nhear()\n'
+    with running(ready + text, server.url) as program:
         program.expect("ready")
         server.send_signal(signal.SIGSTOP)
         program.tell("stopped")

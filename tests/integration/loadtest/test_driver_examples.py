@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.load_generator import run_json
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresDatabase
+from tests.support.sqlalchemy_side import BothSides
 
 EXAMPLES = Path(__file__).parents[3] / "loadtest" / "examples"
 # All votes for one item; no resends, so that each operation is a vote of its own.
@@ -41,35 +40,25 @@ def votes_by(way: str, folder: Path, url: str) -> tuple[int, dict[str, int], lis
     return code, document["audit"], document["reasons"]
 
 
+@pytest.mark.parametrize(
+    "sides",
+    [
+        "postgresql",
+        pytest.param("mariadb", marks=pytest.mark.long),
+        pytest.param("sqlite", marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
 def test_django_loses_votes_by_read_modify_save_and_none_by_an_f_expression(
-    tmp_path: Path, postgres_database: PostgresDatabase
+    tmp_path: Path, sides: BothSides
 ) -> None:
-    code, audit, reasons = votes_by("racy", tmp_path, postgres_database.url)
+    code, audit, reasons = votes_by("racy", tmp_path, sides.url)
     assert code == 1, reasons
     # Of two that read the same count one is missing from it; the votes themselves are all there.
     assert (audit["acknowledged"], audit["lost"], audit["lost_rows"]) == (40, 20, 0)
-    code, audit, reasons = votes_by("expression", tmp_path, postgres_database.url)
+    code, audit, reasons = votes_by("expression", tmp_path, sides.url)
     assert code == 0, reasons
     assert (audit["acknowledged"], audit["lost"]) == (40, 0)
-
-
-@pytest.mark.long
-def test_django_on_mariadb_counts_by_an_f_expression(
-    tmp_path: Path, mariadb_server: MariaDbServer, mariadb_database: str
-) -> None:
-    code, audit, reasons = votes_by("racy", tmp_path, mariadb_server.url(mariadb_database))
-    assert (code, audit["lost"]) == (1, 20), reasons
-    code, _, reasons = votes_by("expression", tmp_path, mariadb_server.url(mariadb_database))
-    assert code == 0, reasons
-
-
-@pytest.mark.long
-def test_django_on_sqlite_counts_by_an_f_expression(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'votes.db'}"
-    code, audit, reasons = votes_by("racy", tmp_path, url)
-    assert (code, audit["lost"]) == (1, 20), reasons
-    code, _, reasons = votes_by("expression", tmp_path, url)
-    assert code == 0, reasons
 
 
 def test_the_driver_in_cpp_needs_a_compiler_alone_and_passes(tmp_path: Path) -> None:

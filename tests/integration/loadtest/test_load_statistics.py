@@ -73,20 +73,6 @@ def test_the_approximations_for_many_meet_the_exact_tests() -> None:
     assert stats.rank_sum(values, more) / exact == pytest.approx(1, abs=0.3)
 
 
-@pytest.mark.parametrize(
-    ("ps", "adjusted"),
-    [
-        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
-        ([0.9, 0.8], [1, 1]),
-        ([], []),
-    ],
-)
-def test_holm_adjusts_the_smallest_most_and_keeps_the_order(
-    ps: list[float], adjusted: list[float]
-) -> None:
-    assert stats.holm(ps) == pytest.approx(adjusted)
-
-
 def test_least_rounds_are_those_with_which_the_test_can_reach_its_level() -> None:
     assert [stats.least_rounds(tests) for tests in (1, 2, 3, 4, 10)] == [6, 7, 7, 8, 9]
 

@@ -35,9 +35,6 @@ def test_ctrl_c_ends_a_call_that_waits_for_a_stopped_server(
     own_redis: RedisServer, call: str
 ) -> None:
     text = f"""
-counter.add("ready")
-say("ready")
-hear()
 say("took", interrupted(lambda: {call}))
 hear()
 assert redis.ping()
@@ -64,7 +61,6 @@ def test_an_interrupted_add_swaps_nobodys_reply(
 ) -> None:
     # Whoever calls first holds the roles of reader and writer for the other.
     text = f"""
-counter.add("ready")
 go = threading.Event()
 values = {{}}
 
@@ -76,8 +72,6 @@ names = [f"thread{{number}}" for number in range(4)]
 threads = [threading.Thread(target=work, args=(name,)) for name in names]
 for thread in threads:
     thread.start()
-say("ready")
-hear()
 
 def let_go():
     hear()
@@ -127,9 +121,6 @@ def test_an_interrupt_does_not_make_a_slow_server_a_dead_one(own_redis: RedisSer
     # A call that gave up at its deadline has the connection broken by whoever calls 250 ms later:
     # the server had all its time. After Ctrl-C it had none, and calls under way would be lost.
     text = """
-counter.add("k")
-say("ready")
-hear()
 values = []
 first = threading.Thread(target=lambda: values.append(counter.add("first")))
 first.start()
@@ -160,9 +151,6 @@ say("connects", redis.stats()["connects"])
 def test_a_handler_that_does_not_raise_lets_the_call_go_on(own_redis: RedisServer) -> None:
     text = """
 signal.signal(signal.SIGINT, lambda *_: (caught.append(1), say("handled")))
-counter.add("k")
-say("ready")
-hear()
 say("calls")
 assert counter.add("k") == 2
 assert len(caught) == 3, caught
@@ -190,9 +178,6 @@ def stop(number, frame):
     raise Stop("by the handler")
 
 signal.signal(signal.SIGTERM, stop)
-counter.add("k")
-say("ready")
-hear()
 say("calls")
 try:
     counter.add("k")
@@ -225,14 +210,10 @@ def test_a_signal_to_another_thread_reaches_the_main_one(own_redis: RedisServer)
     # Where the main thread blocks the signal the kernel gives it to another, and no wait of the
     # main thread is cut short: it looks by itself.
     text = """
-signal.signal(signal.SIGINT, signal.default_int_handler)
-counter.add("k")
 stop = threading.Event()
 other = threading.Thread(target=stop.wait, daemon=True)
 other.start()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-say("ready")
-hear()
 say("took", interrupted(lambda: counter.add("k")))
 stop.set()
 """
