@@ -85,11 +85,10 @@ test: build
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	scripts/pytests $(JOBS) $(PYTEST_ARGS)
 
-# An empty -m takes back the "not long" of pyproject.toml.
 test-all: build
 	@scripts/setup browser mysql
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
-	scripts/pytests $(JOBS) -m "" $(PYTEST_ARGS)
+	scripts/pytests --long $(JOBS) $(PYTEST_ARGS)
 
 # SANITIZE="python" for a part: asan, python, tsan.
 sanitize: setup

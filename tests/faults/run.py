@@ -106,7 +106,7 @@ def main() -> int:
         file.touch()
         subprocess.run(
             [
-                *("scripts/pytests", str(os.cpu_count()), "-m", "", "--faults", str(file)),
+                *("scripts/pytests", "--long", str(os.cpu_count()), "--faults", str(file)),
                 # A process that is done waits for the others, whose storms take minutes.
                 *("-o", "finish_timeout=1200"),
                 *("--fault-rows", ",".join(map(str, sorted(numbers))), *more, *files_of(rows)),

@@ -58,7 +58,7 @@ Loads of hotcount-load, their studies and their reports | 2.1
   integration/loadtest/test_hotcount_load_kept_redis.py::test_each_trial_on_a
   integration/loadtest/test_hotcount_load_ends.py::test_a_folder_is_of
   integration/loadtest/test_peers.py::test_waiters_are_measured_beside
-Kills, storms, hammering of many callers | 2.9
+Kills, storms, hammering of many callers | 3.2
   integration/sql/test_outside_storm.py::
   integration/sql/test_outside_writes_mariadb.py::test_counts_are_the_rows
   integration/sql/test_votes_folds.py::test_folds_of_several_processes  postgresql
@@ -71,6 +71,8 @@ Kills, storms, hammering of many callers | 2.9
   faults/test_votes_on_servers.py::test_a_commit_whose_answer  postgres
   faults/test_votes_on_servers.py::test_kills_of_everybody_beside
   faults/test_fold_kills.py::  postgresql
+  faults/test_failover.py::test_a_promotion_under_load  kill|stop-mariadb|black_hole-postgresql
+  faults/test_failover.py::test_a_standby_alone  True-postgresql|False-mariadb
   faults/test_redis_demoted.py::test_writers_of_a_replica
   faults/test_two_sqlites.py::test_a_process_forks_while
   faults/test_two_sqlites.py::test_three_processes_with_another  apsw
@@ -81,7 +83,7 @@ Kills, storms, hammering of many callers | 2.9
   faults/test_retry_windows.py::test_each_add_is_counted
   faults/test_kill9_generator.py::  0
   races/test_rebuild_storm.py::
-Connections cut at each byte, garbage and floods of replies, drawn calls | 2.0
+Connections cut at each byte, garbage and floods of replies, drawn calls | 2.5
   hostile/test_passwords.py::test_a_password_in_a_url_shows  ^(?!valkeys)
   faults/test_redis_script_cuts.py::  answered|^1-
   faults/test_redis_cuts.py::test_a_pipeline_cut_after  answered
@@ -90,14 +92,16 @@ Connections cut at each byte, garbage and floods of replies, drawn calls | 2.0
   hostile/test_unwanted_replies.py::test_replies_that_are_dropped  pushes-alone|attributes-aio
   hostile/test_unwanted_replies.py::test_an_extra_reply_is  ^(?!late)|late-:9$
   hostile/test_unwanted_replies.py::test_a_flood_does_not  pushes
+  hostile/test_unwanted_replies.py::test_a_call_ends_by  -(add|alone)$
   hostile/test_fuzz.py::
+  faults/test_script_refusals.py::test_a_user_who_may_not  fresh|there
   hostile/test_fake_sql_servers.py::test_a_password_that_postgres  ^(?!53300)
 Models: drawn orders, and all orders of a few steps | 0.5
   races/test_stream_model.py::test_every_order  ^(?!a slow clock|a name that|votes during|pruning)
   races/test_views_model.py::test_drawn_orders_of_all
   races/test_retry_model.py::test_every_order_of_few  ^(?!a clock)
   races/test_write_behind_model.py::test_1000_drawn_schedules_of
-Time limits of servers, outages, lives of keys | 4.9
+Time limits of servers, outages, lives of keys | 5.2
   integration/sql/test_outside_postgres.py::test_a_cascade_that_nothing
   faults/test_erased_stays.py::test_a_page_that_arrives_late  ^(?!mariadb)
   integration/package/test_cli_doctor_folds.py::test_a_journal_that_somebody  postgresql
@@ -127,6 +131,8 @@ Time limits of servers, outages, lives of keys | 4.9
   faults/test_redis_refusals.py::test_a_server_that_loads
   faults/test_write_behind.py::test_votes_are_acknowledged_while
   faults/test_limiter_false_outages.py::
+  faults/test_limiter_clocks.py::test_nobody_waits_longer  ^redis|5/minute \[
+  faults/test_limiter_clocks.py::test_whoever_asks_first  ^(redis|sqlite|mariadb-hit)
   faults/test_silent_server.py::test_a_server_that_takes
   faults/test_script_refusals.py::test_a_server_that_takes  ^(?!replica-read-only)
   races/test_journal_orders.py::test_a_row_that_commits_behind  postgres
@@ -138,7 +144,7 @@ Time limits of servers, outages, lives of keys | 4.9
   contract/test_counter_op_id.py::test_a_retry_is_known  redis
   contract/test_counter_op_id.py::test_an_id_of_a  memory
   contract/test_slotted_counter_contract.py::test_an_op_id_is_forgotten  sqlite-memory
-Builds of programs, notebooks, runs of pytest inside of pytest | 2.2
+Builds of programs, notebooks, runs of pytest inside of pytest | 2.4
   integration/web/test_django_votes.py::test_the_tests_of_a  postgresql-2
   integration/web/test_django_votes.py::test_migrations_make_what  sqlite
   integration/web/test_django_votes.py::test_later_migrations_keep  sqlite
@@ -146,6 +152,7 @@ Builds of programs, notebooks, runs of pytest inside of pytest | 2.2
   integration/web/test_django_votes.py::test_likes_of_before  postgresql
   integration/web/test_django_votes.py::test_ids_that_are  postgresql
   integration/web/test_django_votes.py::test_a_forked_child  mariadb
+  integration/web/test_django_votes.py::test_renamed  (sqlite|mariadb)-renaming0|l-renaming1
   integration/package/test_types.py::  mypy|^$
   integration/package/test_notebooks.py::test_notebook_runs  slotted_counters
   integration/package/test_cmake_package.py::
