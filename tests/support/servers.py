@@ -40,15 +40,19 @@ _POSTGRES_SAYS = {
 
 # The kernel gives a port of this range to whoever connects, also before its server listens.
 _first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-# Each process of tests begins elsewhere, and none takes a port twice in a row.
+# Each process of tests begins elsewhere, and none takes a port twice in a row. Two of one run never
+# take the same: a port is free until its server listens.
 _ports = itertools.count(random.SystemRandom().randrange(_first_of_clients))
+_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 def free_port() -> int:
     """A port of loopback that nobody has, below those that clients get."""
     first = min(10_000, _first_of_clients // 2)
+    of_each = (_first_of_clients - first) // _workers
     while True:
-        port = first + next(_ports) % (_first_of_clients - first)
+        port = first + next(_ports) % of_each * _workers + _worker
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
@@ -309,8 +313,9 @@ class PostgresServer(ServerProcess):
 
     def accepts(self) -> bool:
         try:
-            self.psql("SELECT 1")
-        except RuntimeError:
+            with self.connect() as session:
+                session.execute("SELECT 1")
+        except psycopg.OperationalError:
             return False
         return True
 
