@@ -136,7 +136,8 @@ def weathered(
         urls = (server.url, proxy.url)
         counters = [make(hotcount.Redis(url, timeout=0.2)) for url in urls]
         adders, observer = Adders(counters, rate), look(server)
-        for thread in (observer, *adders.threads):
+        observer.start()
+        for thread in adders.threads:
             thread.start()
         until = time.monotonic() + seconds
         while time.monotonic() < until:

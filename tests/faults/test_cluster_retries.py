@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.redis_cluster import RedisCluster
+from tests.support.together import beside
 
 pytestmark = [pytest.mark.server, pytest.mark.timed]
 
@@ -125,11 +127,10 @@ def test_adds_are_counted_once_while_slots_move(
     added: Counter[str] = Counter()
     last: dict[str, int] = {}
     failed: list[Any] = []
-    stop = threading.Event()
     with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
         counter = hotcount.Counter(store, ttl=ttl, retry=hotcount.RetryQueue(path=tmp_path / "a"))
 
-        def run(keys: list[str]) -> None:
+        def run(keys: list[str], stop: threading.Event) -> None:
             while not stop.is_set():
                 for key in keys:
                     try:
@@ -144,17 +145,10 @@ def test_adds_are_counted_once_while_slots_move(
                         last[key] = value
 
         # A key has one writer, who knows each value after its add.
-        threads = [threading.Thread(target=run, args=(KEYS[i::4],)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        try:
+        with beside(*(partial(run, KEYS[i::4]) for i in range(4))):
             time.sleep(0.5)
             strike()
             time.sleep(0.5)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
         eventually(lambda: counter.retry_stats().waiting == 0, seconds=20)
         stored = dict(zip(KEYS, counter.get_many(KEYS).tolist(), strict=True))
         counter.close()

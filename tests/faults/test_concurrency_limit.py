@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import hotcount
@@ -14,6 +13,7 @@ from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.holding_program import LIMIT
 from tests.support.servers import RedisServer
+from tests.support.together import flushing_scripts
 
 ROOT = Path(__file__).parents[2]
 LONG = 3600.0
@@ -51,33 +51,14 @@ def test_the_place_of_a_killed_holder_is_free_when_its_lease_ends(own_redis: Red
 
 @pytest.mark.long
 def test_processes_threads_and_tasks_are_never_more_than_the_limit(own_redis: RedisServer) -> None:
-    stop = threading.Event()
-    with own_redis.redis(prefix="p:") as redis:
-
-        def flush() -> None:
-            while not stop.wait(0.1):
-                redis.execute("SCRIPT", "FLUSH")
-
-        flusher = threading.Thread(target=flush)
-        flusher.start()
-        with (
-            program(own_redis, "p:", "storm") as a,
-            program(own_redis, "p:", "storm") as b,
-            program(own_redis, "p:", "storm") as c,
-            program(own_redis, "p:", "storm") as d,
-        ):
-            try:
-                holders = (a, b, c, d)
-                assert [said(one) for one in holders] == ["ready"] * 4
-                for one in holders:
-                    assert one.stdin is not None
-                    one.stdin.write("\n")
-                    one.stdin.flush()
-                seen = [int(said(one)) for one in holders]
-            finally:
-                stop.set()
-                flusher.join()
-        assert max(seen) == LIMIT
+    with own_redis.redis(prefix="p:") as redis, flushing_scripts(redis), ExitStack() as stack:
+        holders = [stack.enter_context(program(own_redis, "p:", "storm")) for _ in range(4)]
+        assert [said(one) for one in holders] == ["ready"] * 4
+        for one in holders:
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        assert max(int(said(one)) for one in holders) == LIMIT
         assert redis.execute("KEYS", "p:concurrency:*") == [], "all places were given back"
 
 

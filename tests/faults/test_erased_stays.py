@@ -21,6 +21,7 @@ from tests.support.eventually import eventually, stand_still
 from tests.support.redis_pair import RedisPair
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -191,27 +192,21 @@ def test_votes_count_behind_a_late_clock(sides: BothSides, past: Snapshot, votes
 
 
 def test_an_erasure_beside_votes(sides: BothSides, past: Snapshot, votes: hotcount.Votes) -> None:
-    over = threading.Event()
     voter = open_votes(sides.url, past, max_pending=100)
     worker = open_votes(sides.url, past, interval=0.01).sync_worker()
     stood = [0]
 
-    def vote() -> None:
+    def vote(over: threading.Event) -> None:
         while not over.is_set():
             try:
                 stood.append(voter.cast(1, 8, stood[-1] + 1).value)
             except hotcount.CapacityError:
                 over.wait(0.002)
 
-    threads = [threading.Thread(target=vote), threading.Thread(target=worker.run, args=[over])]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        votes.cast(1, 7)
-        assert (votes.erase_user(7), votes.get(1, 7)) == (1, 0)
-    over.set()
-    for thread in threads:
-        thread.join()
+    with beside(vote, worker.run):
+        for _ in range(5):
+            votes.cast(1, 7)
+            assert (votes.erase_user(7), votes.get(1, 7)) == (1, 0)
     assert drained(votes, 1) == {1: [(8, stood[-1])]}
 
 

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.support.failover import ENDS, Pair, promotion, started
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import is_mysql
 from tests.support.servers import PostgresServer
+from tests.support.together import in_thread
 
 pytestmark = pytest.mark.server
 
@@ -47,29 +49,6 @@ def open_votes(pair: Pair, strategy: Strategy = "batched", timeout: float = 20) 
     return votes
 
 
-class Background:
-    """A call in a thread, whose answer or error is asked for later."""
-
-    def __init__(self, call: Any) -> None:
-        self._answer: Any = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(call,))
-        self._thread.start()
-
-    def _run(self, call: Any) -> None:
-        try:
-            self._answer = call()
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> Any:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-
 @pytest.mark.mariadb_only("the MySQL that is fetched has no semi-synchronous replication")
 @KINDS
 @pytest.mark.parametrize("end", ENDS)
@@ -91,9 +70,9 @@ def test_calls_of_every_strategy_go_on_at_the_standby(pair: Pair, strategy: Stra
         for user in range(8):
             votes.cast(1, user)
         pair.end_primary("kill")
-        late = [Background(lambda user=user: votes.cast(1, user)) for user in range(100, 108)]
+        late = [in_thread(partial(votes.cast, 1, user)) for user in range(100, 108)]
         pair.promote()
-        assert all(call.result().changed for call in late)
+        assert all(call().changed for call in late)
         assert int(votes.count(1, consistency="exact")) == 16
         assert votes.reconcile(dry_run=True) == []
     assert sorted(pair.column("SELECT user_id FROM vote_live")) == [*range(8), *range(100, 108)]
@@ -114,9 +93,9 @@ async def test_counters_limits_and_loops_go_on_at_the_promoted_standby(pair: Pai
         assert limiter.hit("k")
         await votes.cast(1, 1)
         pair.end_primary("kill")
-        promoted = Background(pair.promote)
+        promoted = in_thread(pair.promote)
         assert (await votes.cast(1, 2)).changed
-        promoted.result()
+        promoted()
         counter.add("k")
         assert counter.get("k") == 2
         assert limiter.hit("k").remaining == 98
@@ -131,9 +110,9 @@ def test_a_cached_count_is_saved_at_the_promoted_standby(pair: Pair) -> None:
         votes.add_items([1])
         votes.cast(1, 1)
         pair.end_primary("kill")
-        promoted = Background(pair.promote)
+        promoted = in_thread(pair.promote)
         assert votes.cast(1, 2).changed
-        promoted.result()
+        promoted()
         votes.sync_worker().run_once()
         assert int(votes.count(1, consistency="exact")) == 2
         assert votes.reconcile(dry_run=True) == []
@@ -148,10 +127,10 @@ def test_a_primary_that_is_demoted_is_left_within_the_call(pair: Pair, strategy:
         for user in range(4):
             votes.cast(1, user)
         pair.demote_primary()
-        late = [Background(lambda user=user: votes.cast(1, user)) for user in range(100, 104)]
+        late = [in_thread(partial(votes.cast, 1, user)) for user in range(100, 104)]
         time.sleep(0.2)
         pair.promote()
-        assert all(call.result().changed for call in late)
+        assert all(call().changed for call in late)
         assert int(votes.count(1, consistency="exact")) == 8
     users = pair.column("SELECT user_id FROM vote_live")
     assert sorted(users) == [*range(4), *range(100, 104)]
@@ -181,9 +160,9 @@ def test_a_standby_alone_is_waited_for_and_then_named(pair: Pair, kind: str, sil
         with pytest.raises(hotcount.UnavailableError, match="no host takes writes") as first:
             hotcount.Database(pair.url(password=secret), timeout=1)
         assert "canary" not in str(first.value)
-        promoted = Background(pair.promote)
+        promoted = in_thread(pair.promote)
         votes.cast(1, 3)
-        promoted.result()
+        promoted()
     assert 3 in pair.column("SELECT user_id FROM vote_live")
 
 
@@ -211,14 +190,14 @@ def test_what_became_of_a_lost_commit_waits_for_its_session(pair: Pair) -> None:
     """The server still runs it: to call it not applied would be wrong a moment later."""
     proxy = pair.proxies[0]
     with open_votes(pair, "slotted") as votes, locked_item(pair, 1) as unlock:
-        call = Background(lambda: votes.cast(1, 7, timeout=15))
+        call = in_thread(lambda: votes.cast(1, 7, timeout=15))
         eventually(lambda: waits_for_row(pair))
         connections = proxy.connections
         proxy.cut()
         eventually(lambda: proxy.connections > connections)
         time.sleep(0.2)  # It asks for the session again and again.
         unlock()
-        assert call.result().changed
+        assert call().changed
         assert int(votes.count(1, consistency="exact")) == 1
 
 
@@ -237,7 +216,7 @@ def test_an_add_with_an_op_id_is_counted_once_across_a_promotion(pair: Pair) -> 
                 counter.add("k", op_id=f"{thread}:{number}")
                 told.append(1)
 
-        adders = [Background(lambda thread=thread: add(thread)) for thread in range(8)]
+        adders = [in_thread(partial(add, thread)) for thread in range(8)]
         eventually(lambda: len(told) > 50)
         pair.end_primary("kill")
         pair.promote()
@@ -245,7 +224,7 @@ def test_an_add_with_an_op_id_is_counted_once_across_a_promotion(pair: Pair) -> 
         eventually(lambda: len(told) > before + 50)
         stop.set()
         for adder in adders:
-            adder.result()
+            adder()
         assert counter.get("k") == len(told)
 
 
@@ -272,19 +251,19 @@ def test_a_commit_of_a_replaced_primary_is_not_success(kind: str, strategy: Stra
     with started(kind, synchronous=False) as pair, open_votes(pair, strategy) as votes:
         old = pair.proxies[0]
         old.hold()
-        warm = [Background(lambda user=user: votes.cast(1, user)) for user in range(4)]
+        warm = [in_thread(partial(votes.cast, 1, user)) for user in range(4)]
         time.sleep(0.3)  # Each dials a session of its own; a fold takes one now and then.
         old.heal()
-        assert all(call.result().changed for call in warm)
+        assert all(call().changed for call in warm)
         eventually(lambda: len(pair.column("SELECT user_id FROM vote_live")) == len(warm))
         old.hold(CLIENT_TO_SERVER)
-        first = Background(lambda: votes.cast(1, 100))
+        first = in_thread(lambda: votes.cast(1, 100))
         time.sleep(0.05)
         pair.promote()
-        second = Background(lambda: votes.cast(2, 101))
-        assert first.result().changed
+        second = in_thread(lambda: votes.cast(2, 101))
+        assert first().changed
         old.heal()
-        assert second.result().changed
+        assert second().changed
         assert {100, 101} <= set(pair.column("SELECT user_id FROM vote_live"))
         assert list(map(int, votes.count_many([1, 2], consistency="exact"))) == [5, 1]
 
@@ -298,12 +277,12 @@ def test_callers_that_wait_for_long_ask_for_another_primary_one_at_a_time(pair: 
         votes.add_items([1])
         with locked_item(pair, 1) as unlock:
             dials = pair.proxies[1].connections
-            calls = [Background(lambda user=user: votes.cast(1, user)) for user in range(callers)]
+            calls = [in_thread(partial(votes.cast, 1, user)) for user in range(callers)]
             time.sleep(3.5)
             # Each by itself: three times.
             assert 2 <= pair.proxies[1].connections - dials < 2 * callers
             unlock()
-            assert all(call.result().changed for call in calls)
+            assert all(call().changed for call in calls)
         assert int(votes.count(1, consistency="exact")) == callers
 
 

@@ -4,10 +4,13 @@ import random
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 
 import pytest
 
 from tests.support.journal_side import JournalSide
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -33,40 +36,26 @@ def test_processes_killed_in_mid_fold_lose_and_double_nothing(journal_side: Jour
     votes = journal_side.made()
     votes.add_items(range(ITEMS))
     draw = random.Random(34)
-    done = threading.Event()
     drifts: list[int] = []
 
-    def vote(index: int) -> None:
+    def vote(index: int, ended: threading.Event) -> None:
         user = 0
-        while not done.is_set():
+        while not ended.is_set():
             user += 1
             journal_side.vote((user * 7 + index) % ITEMS, 1_000_000 * index + user)
             drifts.append(journal_side.number(TRUTH))
 
-    voters = [threading.Thread(target=vote, args=(index,)) for index in range(2)]
-    for voter in voters:
-        voter.start()
-    try:
+    command = [sys.executable, "-c", FOLD_FOR_EVER, journal_side.url]
+    with beside(partial(vote, 0), partial(vote, 1)):
         for _ in range(KILLS):
-            folders = [
-                subprocess.Popen(
-                    [sys.executable, "-c", FOLD_FOR_EVER, journal_side.url], stdout=subprocess.PIPE
-                )
-                for _ in range(2)
-            ]
+            folders = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
             for folder in folders:
                 assert folder.stdout is not None
                 assert folder.stdout.readline() == b"folds\n"
-            done.wait(draw.uniform(0.0, 0.3))
+            time.sleep(draw.uniform(0.0, 0.3))
             for folder in folders:
                 folder.kill()
-                folder.wait(20)
-                assert folder.stdout is not None
-                folder.stdout.close()
-    finally:
-        done.set()
-        for voter in voters:
-            voter.join(30)
+                folder.communicate()
     assert drifts
     assert set(drifts) == {0}
     # With all of them dead exact counts are right; and the next one brings the others up to date.

@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.programs import run_python
 from tests.support.servers import PostgresServer, RedisServer, keys_of
 from tests.support.sqlite_files import rows
+from tests.support.together import in_threads
 
 pytestmark = pytest.mark.server
 
@@ -93,18 +94,15 @@ def test_a_full_queue_is_one_warning(own_redis: RedisServer, told: Any) -> None:
             fails(lambda: redis.execute("SET", f"large:{key}", LARGE, timeout=20))
 
         # One fills the socket and one is in the queue when the third has no room.
-        waiting = [threading.Thread(target=wait_long, args=(key,)) for key in range(2)]
         with own_redis.stopped():
-            for each in waiting:
-                each.start()
+            waited = in_threads(wait_long, range(2))
             eventually(
                 lambda: (
                     fails(lambda: counter.add("b", timeout=0.05))
                     and told("WARNING", "has a full queue") != []
                 )
             )
-        for each in waiting:
-            each.join()
+        waited()
         eventually(lambda: not fails(lambda: counter.add("a")))
         eventually(lambda: told("INFO", "has room in its queue again") != [])
     assert len(told("WARNING", "has a full queue")) == 1

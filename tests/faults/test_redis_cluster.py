@@ -23,6 +23,7 @@ from redis.crc import key_slot
 from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import valkey_program
+from tests.support.together import beside, in_threads
 
 pytestmark = [pytest.mark.server, pytest.mark.timed]
 
@@ -98,11 +99,7 @@ def add_in_threads(store: hotcount.Redis, ledger: Ledger, stop: threading.Event)
             else:
                 ledger.told(key, None)
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, range(4))()
 
 
 def add_in_a_loop(store: hotcount.Redis, ledger: Ledger, stop: threading.Event) -> None:
@@ -136,18 +133,13 @@ def under_adds(
     stops: bool = False,
 ) -> Ledger:
     """Runs `event` while they add, and audits. `stops`: it stops a primary at once."""
-    ledger, stop = Ledger(), threading.Event()
+    ledger = Ledger()
     with hotcount.Redis(cluster.url, timeout=10) as store:
-        thread = threading.Thread(target=callers, args=(store, ledger, stop))
-        thread.start()
-        try:
+        with beside(partial(callers, store, ledger)):
             time.sleep(0.5)
             began = time.monotonic()
             event()
             time.sleep(0.5)
-        finally:
-            stop.set()
-            thread.join()
         ledger.check(stored(store), (began, began) if stops else None)
     return ledger
 

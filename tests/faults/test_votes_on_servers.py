@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresDatabase, PostgresServer
+from tests.support.together import in_threads
 from tests.support.vote_storm import ITEMS, Storm, exact_counts
 
 pytestmark = pytest.mark.server
@@ -202,18 +204,13 @@ def test_no_vote_is_lost_or_doubled_when_the_server_is_killed(target: Target, ru
         for run in range(runs):
             stop.clear()
             going.clear()
-            threads = [
-                threading.Thread(target=vote, args=(votes, run * 10_000_000 + index))
-                for index in range(VOTERS)
-            ]
-            for thread in threads:
-                thread.start()
+            first = run * 10_000_000
+            ended = in_threads(partial(vote, votes), range(first, first + VOTERS))
             assert going.wait(20), failures
             time.sleep(0.02 + 0.01 * (run % 10))
             server.kill()
             stop.set()
-            for thread in threads:
-                thread.join()
+            ended()
             assert failures == []
             server.start()
             check(target, accepted, unknown)

@@ -15,6 +15,7 @@ from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.redis_pair import RedisPair
 from tests.support.servers import PostgresDatabase, RedisServer, calls_of
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -67,32 +68,6 @@ class Program:
         assert said == "", said
 
 
-class Workers:
-    """Threads with a worker each."""
-
-    def __init__(self, views: hotcount.WriteBehindCounter, number: int) -> None:
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._work, args=(views.sync_worker(),)) for _ in range(number)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self, worker: hotcount.SyncWorker) -> None:
-        try:
-            while not self._stop.is_set():
-                worker.run_once(timeout=60)
-        except BaseException as error:
-            self._errors.append(error)
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert self._errors == []
-
-
 def settled(views: hotcount.WriteBehindCounter) -> int:
     """The sum once all is in SQL."""
     worker = views.sync_worker()
@@ -116,15 +91,20 @@ def url(request: pytest.FixtureRequest, database_path: Path) -> str:
 @pytest.mark.parametrize("ack", ["cache", "sql"])
 def test_kill_9_of_writers(url: str, own_redis: RedisServer, tmp_path: Path, ack: str) -> None:
     views = counter(url, own_redis)
-    workers = Workers(views, 2)
+
+    def work(ended: threading.Event) -> None:
+        worker = views.sync_worker()
+        while not ended.is_set():
+            worker.run_once(timeout=60)
+
     acknowledged = programs = 0
-    for number in range(2):
-        program = Program(tmp_path, f"log{number}", url, own_redis.url, ack)
-        eventually(lambda program=program: program.acknowledged() >= 200, 60)  # type: ignore[misc]
-        program.kill()
-        acknowledged += program.acknowledged()
-        programs += 1
-    workers.stop()
+    with beside(work, work):
+        for number in range(2):
+            program = Program(tmp_path, f"log{number}", url, own_redis.url, ack)
+            eventually(lambda program=program: program.acknowledged() >= 200, 60)  # type: ignore[misc]
+            program.kill()
+            acknowledged += program.acknowledged()
+            programs += 1
     assert acknowledged <= settled(views) <= acknowledged + programs * THREADS
 
 

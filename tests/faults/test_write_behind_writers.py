@@ -21,6 +21,7 @@ from tests.faults.test_erased_stays import Snapshot, open_votes
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sqlalchemy_side import BothSides
+from tests.support.together import in_threads
 
 Make = Callable[..., hotcount.Votes]
 _numbers = itertools.count()
@@ -152,15 +153,12 @@ def test_votes_during_the_switch_are_counted_or_refused(make: Make) -> None:
             if not left:
                 return through.append(user)
 
-    threads = [threading.Thread(target=vote, args=(user,)) for user in stood]
-    for thread in threads:
-        thread.start()
+    ended = in_threads(vote, range(6))
     eventually(lambda: all(stood.values()))
     votes = make()
     votes.create_tables()
     switched.set()
-    for thread in threads:
-        thread.join()
+    ended()
     assert through == []
     assert votes.voters(1) == sorted(stood.items())
     votes.cast_many([1] * 6, list(stood), -1)

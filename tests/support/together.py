@@ -43,6 +43,12 @@ def in_threads(work: Callable[[int], T], numbers: range) -> Callable[[], list[T]
     return done
 
 
+def in_thread(call: Callable[[], T]) -> Callable[[], T]:
+    """The same of one call."""
+    done = in_threads(lambda _: call(), range(1))
+    return lambda: done()[0]
+
+
 def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
     """Runs work(0), work(1), ... at the same time and returns their results, in order.
 
