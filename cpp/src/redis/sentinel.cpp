@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -25,10 +24,6 @@ constexpr Duration kLook = std::chrono::seconds{1};
 // How long find() waits for the others once a majority has answered.
 constexpr Duration kGrace = std::chrono::milliseconds{50};
 
-// The maximum age of an answer that counts in a look: answers of this look and of the last one.
-constexpr Duration kRecent = Belief::kRecent;
-static_assert(kRecent > 2 * kLook);
-
 // How long the report of an elected Sentinel counts after its last message.
 constexpr Duration kElectedHolds = std::chrono::seconds{5};
 
@@ -41,13 +36,10 @@ constexpr Duration kUnknownHolds = std::chrono::seconds{10};
 // How long a round waits for the Sentinels, while this process runs.
 constexpr Duration kConfirm = std::chrono::seconds{1};
 
-// The part of a wait between two beats that counts: the rest is a standstill of this process.
-constexpr Duration kMostOfAWait = 2 * Belief::kBeat;
-
 // The age of a majority's answers at which it is asked again: the next question is late, and an answer
-// after kConfirm comes before kRecent has passed.
+// after kConfirm comes before Belief::kRecent has passed.
 constexpr Duration kLate = kLook + kLook / 4;
-static_assert(kLate + kConfirm < kRecent);
+static_assert(kLate + kConfirm < Belief::kRecent);
 
 SteadyTime now() { return std::chrono::steady_clock::now(); }
 
@@ -277,7 +269,7 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         const bool knows = sentinel.answer.kind == SentinelAnswer::Kind::primary &&
                            sentinel.answer.epoch >= known_epoch_;
         if (knows) known_since_ = std::max(known_since_, asked_at);
-        const auto chosen = primary_since(now() - kRecent);
+        const auto chosen = primary_since(now() - Belief::kRecent);
         if (chosen) primary = chosen->endpoint;
         is_new = primary && found_ != primary;
         found_ = primary;
@@ -337,7 +329,8 @@ void Sentinels::keep_confirmed() {
             continue;
         }
         answered_.wait_for(lock, round ? std::min(Belief::kBeat, round->left) : Belief::kBeat);
-        if (round) round->left -= std::min(now() - began, kMostOfAWait);
+        // The rest of a longer wait is a standstill.
+        if (round) round->left -= std::min(now() - began, 2 * Belief::kBeat);
     }
 }
 
@@ -363,32 +356,24 @@ bool Sentinels::round_is_over(Round& round) {
     }
     if (!waits && said > watched_.size() / 2) round.left = std::min(round.left, kGrace);
     if (round.left > Duration{0}) return !waits && !waits_for_away;
-    for (const auto& each : watched_) {
-        if (each->asked_at < round.asked_at) each->away = true;
-    }
+    for (const auto& each : watched_) each->away |= each->asked_at < round.asked_at;
     return true;
 }
 
 void Sentinels::act_on(const Round& round) {
-    std::optional<Result<Primary>> primary;
-    bool majority = false;
-    {
-        const std::lock_guard lock(mutex_);
-        primary = primary_since(round.asked_at);
-        majority = when_majority_was_asked() >= round.asked_at;
-    }
-    if (!majority) {
-        blind_ = true;
-        return;
-    }
-    if (*primary) {
-        end_leases("the Sentinels replaced it by " + (*primary)->endpoint.str(),
-                   [&](const Endpoint& each) { return each != (*primary)->endpoint; });
+    std::unique_lock lock(mutex_);
+    const auto primary = primary_since(round.asked_at);
+    const bool majority = when_majority_was_asked() >= round.asked_at;
+    lock.unlock();
+    if (!majority) return blind_.store(true);
+    if (primary) {
+        end_leases("the Sentinels replaced it by " + primary->endpoint.str(),
+                   [&](const Endpoint& each) { return each != primary->endpoint; });
     } else if (round.replies_wait) {
-        end_leases(primary->error().message, [](const Endpoint&) { return true; });
+        end_leases(primary.error().message, [](const Endpoint&) { return true; });
     }
     belief_.looked(round.asked_at);
-    if (*primary || round.replies_wait) belief_.confirmed(round.asked_at);
+    if (primary || round.replies_wait) belief_.confirmed(round.asked_at);
 }
 
 void Sentinels::note(Watched& sentinel, const SentinelEvent& event) {
