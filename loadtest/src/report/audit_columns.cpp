@@ -79,87 +79,75 @@ std::vector<AuditColumn> make_audit_columns() {
     constexpr Format n = Format::whole;
     constexpr unsigned kAll = kCompare | kRunAudit | kFolderAudit;
     const std::vector<W> counted = {W::votes, W::counters};
-    return {
-        // Attempted writes, and the stored state.
-        {"acknowledged",
-         audit(&A::acknowledged),
-         "writes acked",
-         n,
-         kRunAudit | kFolderAudit,
-         {},
-         false},
-        {"unknown", audit(&A::unknown), "unanswered", n, kFolderAudit, {}, false},
-        {"rows", audit(&A::rows), "rows", n, kRunAudit | kFolderAudit, {W::votes}, false},
-        {"live_votes", audit(&A::live), "live", n, kRunAudit | kFolderAudit, {W::votes}, false},
-        {"sum_of_counters", audit(&A::sum), "sum", n, kRunAudit, {W::counters}, false},
-        {"failed", audit(&A::failed)},
-        {"unsent", audit(&A::unsent)},
-        {"items", audit(&A::items)},
-        {"queued", audit(&A::queued), "queued", n, kRunAudit | kCompare, {W::counters}, false},
-        {"refused", audit(&A::refused), "refused", n, kAll, {W::limiter, W::zset}},
-        // Findings.
-        {"drift", audit(&A::drift), "drift", n, kAll, {W::votes}},
-        {"over_admitted", audit(&A::over_admitted), "over-admitted", n, kAll, {W::limiter}},
-        {"rogue_sets", audit(&A::rogue_sets), "rogue sets", n, kAll, {W::zset}},
-        {"late_writes", audit(&A::late_writes), "late writes", n, kAll, {W::zset}},
-        {"wrong_scores", audit(&A::wrong_scores), "wrong scores", n, kAll, {W::zset}},
-        {"wrong_refusals",
-         audit(&A::wrong_refusals),
-         "wrong refusals",
-         n,
-         kAll,
-         {W::limiter, W::zset}},
-        {"keys_without_ttl",
-         audit(&A::keys_without_ttl),
-         "no TTL",
-         n,
-         kAll,
-         {W::limiter, W::counters}},
-        {"keys_without_ttl_per_million",
-         [](const A& found) { return per_million(found.keys_without_ttl, found.acknowledged); },
-         "no TTL per M",
-         Format::decimal,
-         kAll,
-         {W::counters}},
-        {"rogue_sets_per_million",
-         [](const A& found) { return per_million(found.rogue_sets, found.acknowledged); },
-         "rogue per M",
-         Format::decimal,
-         kAll,
-         {W::zset}},
-        {"lost", audit(&A::lost), "lost", n, kAll, {W::votes, W::counters, W::zset}},
-        {"double", audit(&A::doubled), "double", n, kAll, counted},
-        {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},
-        {"", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
-         "counts right", Format::yes_no, kAll, counted},
-        {"", stale_p99_ms, "stale p99_ms", Format::decimal, kAll, counted},
-        {"told_wrong", audit(&A::told_wrong), "told wrong", n, kAll, counted},
-        {"", audit(&A::word), "audit", Format::words, kAll},
-        // In JSON alone.
-        {"passed", audit(&A::passed)},
-        {"counts_equal_live_votes", audit(&A::counts_agree)},
-        {"lost_rows", audit(&A::lost_rows)},
-        {"lost_in_failover", audit(&A::lost_in_failover)},
-        {"double_rows", audit(&A::double_rows)},
-        {"vote_count_low", audit(&A::stored_low)},
-        {"vote_count_high", audit(&A::stored_high)},
-        {"count_low", audit(&A::counted_low)},
-        {"count_high", audit(&A::counted_high)},
-        {"wrong_answers", audit(&A::wrong_answers)},
-        {"stale_reads", audit(&A::stale_reads)},
-        {"wrong_reads", audit(&A::wrong_reads)},
-        {"backward_reads", audit(&A::backward_reads)},
-        {"wrong_casts", audit(&A::wrong_casts)},
-        {"casts_checked", audit(&A::casts)},
-        {"reads/checked", audit(&A::reads)},
-        {"reads/stale", audit(&A::reads_stale)},
-        {"reads/never_right", audit(&A::reads_never_right)},
-        {"reads/went_back", audit(&A::reads_went_back)},
-        {"reads/staleness_ms", staleness_ms},
-        {"reads/versions_behind", versions_behind},
-        {"declared", audit(&A::allowed_breaches)},
-        {"examples", audit(&A::examples)},
+    std::vector<AuditColumn> all;
+    const auto add = [&](const char* path, std::function<json(const A&)> value,
+                         const char* header = "", Format format = Format::whole,
+                         unsigned tables = 0, std::vector<W> workloads = {}, bool finding = true) {
+        all.push_back(
+            {path, std::move(value), header, format, tables, std::move(workloads), finding});
     };
+    // Attempted writes, and the stored state.
+    add("acknowledged", audit(&A::acknowledged), "writes acked", n, kRunAudit | kFolderAudit, {},
+        false);
+    add("unknown", audit(&A::unknown), "unanswered", n, kFolderAudit, {}, false);
+    add("rows", audit(&A::rows), "rows", n, kRunAudit | kFolderAudit, {W::votes}, false);
+    add("live_votes", audit(&A::live), "live", n, kRunAudit | kFolderAudit, {W::votes}, false);
+    add("sum_of_counters", audit(&A::sum), "sum", n, kRunAudit, {W::counters}, false);
+    add("failed", audit(&A::failed));
+    add("unsent", audit(&A::unsent));
+    add("items", audit(&A::items));
+    add("queued", audit(&A::queued), "queued", n, kRunAudit | kCompare, {W::counters}, false);
+    add("refused", audit(&A::refused), "refused", n, kAll, {W::limiter, W::zset});
+    // Findings.
+    add("drift", audit(&A::drift), "drift", n, kAll, {W::votes});
+    add("over_admitted", audit(&A::over_admitted), "over-admitted", n, kAll, {W::limiter});
+    add("rogue_sets", audit(&A::rogue_sets), "rogue sets", n, kAll, {W::zset});
+    add("late_writes", audit(&A::late_writes), "late writes", n, kAll, {W::zset});
+    add("wrong_scores", audit(&A::wrong_scores), "wrong scores", n, kAll, {W::zset});
+    add("wrong_refusals", audit(&A::wrong_refusals), "wrong refusals", n, kAll,
+        {W::limiter, W::zset});
+    add("keys_without_ttl", audit(&A::keys_without_ttl), "no TTL", n, kAll,
+        {W::limiter, W::counters});
+    add("keys_without_ttl_per_million",
+        [](const A& found) { return per_million(found.keys_without_ttl, found.acknowledged); },
+        "no TTL per M", Format::decimal, kAll, {W::counters});
+    add("rogue_sets_per_million",
+        [](const A& found) { return per_million(found.rogue_sets, found.acknowledged); },
+        "rogue per M", Format::decimal, kAll, {W::zset});
+    add("lost", audit(&A::lost), "lost", n, kAll, {W::votes, W::counters, W::zset});
+    add("double", audit(&A::doubled), "double", n, kAll, counted);
+    add("ghost", audit(&A::ghost), "ghost", n, kAll, counted);
+    add(
+        "", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
+        "counts right", Format::yes_no, kAll, counted);
+    add("", stale_p99_ms, "stale p99_ms", Format::decimal, kAll, counted);
+    add("told_wrong", audit(&A::told_wrong), "told wrong", n, kAll, counted);
+    add("", audit(&A::word), "audit", Format::words, kAll);
+    // In JSON alone.
+    add("passed", audit(&A::passed));
+    add("counts_equal_live_votes", audit(&A::counts_agree));
+    add("lost_rows", audit(&A::lost_rows));
+    add("lost_in_failover", audit(&A::lost_in_failover));
+    add("double_rows", audit(&A::double_rows));
+    add("vote_count_low", audit(&A::stored_low));
+    add("vote_count_high", audit(&A::stored_high));
+    add("count_low", audit(&A::counted_low));
+    add("count_high", audit(&A::counted_high));
+    add("wrong_answers", audit(&A::wrong_answers));
+    add("stale_reads", audit(&A::stale_reads));
+    add("wrong_reads", audit(&A::wrong_reads));
+    add("backward_reads", audit(&A::backward_reads));
+    add("wrong_casts", audit(&A::wrong_casts));
+    add("casts_checked", audit(&A::casts));
+    add("reads/checked", audit(&A::reads));
+    add("reads/stale", audit(&A::reads_stale));
+    add("reads/never_right", audit(&A::reads_never_right));
+    add("reads/went_back", audit(&A::reads_went_back));
+    add("reads/staleness_ms", staleness_ms);
+    add("reads/versions_behind", versions_behind);
+    add("declared", audit(&A::allowed_breaches));
+    add("examples", audit(&A::examples));
+    return all;
 }
 
 }  // namespace

@@ -302,157 +302,107 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
 std::vector<ReportColumn> make_columns() {
     using R = LoadResult;
     // In the order of the tables.
-    std::vector<ReportColumn> all = {
-        {{"writes_per_s", per_second(&Tally::writes_ok)},
-         {"writes_per_s", spread(&Summary::writes_per_s)},
-         "{writes}/s",
-         Format::whole,
-         kRun | kCompareClosed,
-         writes_something},
-        {{"reads_per_s", per_second(&Tally::reads_ok)},
-         {"reads_per_s", spread(&Summary::reads_per_s)},
-         "reads/s",
-         Format::whole,
-         kRun | kCompareClosed,
-         writes_nothing},
-        {{},
-         {"ratio_to_baseline", spread(&Summary::ratio)},
-         "x {baseline}",
-         Format::ratio,
-         kCompareClosed,
-         has_several},
-        {{},
-         {"ratio_to_best", spread(&Summary::ratio_to_best)},
-         "x {best}",
-         Format::ratio,
-         kCompareClosed,
-         has_best},
-        {{},
-         {"p99_ratio_to_baseline", spread(&Summary::p99_ratio)},
-         "p99 x {baseline}",
-         Format::ratio,
-         kCompareOpen,
-         has_rounds},
-        {{"offered/share", open_only([](const TrialResult& t) { return t.load.offered.share; })},
-         {"offered_share", least_offered},
-         "offered",
-         Format::percent,
-         kCompareOpen},
-        {{"operations/ok", tally(&Tally::ok)}, {}, "ok", Format::whole, kRun},
-        {{"operations/failed", tally(&Tally::failed)},
-         {"failed", total(tally(&Tally::failed))},
-         "failed",
-         Format::whole,
-         kRun},
-        {{"operations/unknown", tally(&Tally::unknown)},
-         {"unknown", total(tally(&Tally::unknown))},
-         "unknown",
-         Format::whole,
-         kRun},
+    std::vector<ReportColumn> all;
+    const auto add = [&](Source<TrialResult> trial, Source<Summary> summary = {},
+                         const char* header = "", Format format = Format::whole,
+                         unsigned tables = 0, bool (*shown)(const PartResult&) = nullptr,
+                         bool (*shown_in_run)(const TrialSettings&) = nullptr) {
+        all.push_back(
+            {std::move(trial), std::move(summary), header, format, tables, shown, shown_in_run});
     };
+    add({"writes_per_s", per_second(&Tally::writes_ok)},
+        {"writes_per_s", spread(&Summary::writes_per_s)}, "{writes}/s", Format::whole,
+        kRun | kCompareClosed, writes_something);
+    add({"reads_per_s", per_second(&Tally::reads_ok)},
+        {"reads_per_s", spread(&Summary::reads_per_s)}, "reads/s", Format::whole,
+        kRun | kCompareClosed, writes_nothing);
+    add({}, {"ratio_to_baseline", spread(&Summary::ratio)}, "x {baseline}", Format::ratio,
+        kCompareClosed, has_several);
+    add({}, {"ratio_to_best", spread(&Summary::ratio_to_best)}, "x {best}", Format::ratio,
+        kCompareClosed, has_best);
+    add({}, {"p99_ratio_to_baseline", spread(&Summary::p99_ratio)}, "p99 x {baseline}",
+        Format::ratio, kCompareOpen, has_rounds);
+    add({"offered/share", open_only([](const TrialResult& t) { return t.load.offered.share; })},
+        {"offered_share", least_offered}, "offered", Format::percent, kCompareOpen);
+    add({"operations/ok", tally(&Tally::ok)}, {}, "ok", Format::whole, kRun);
+    add({"operations/failed", tally(&Tally::failed)}, {"failed", total(tally(&Tally::failed))},
+        "failed", Format::whole, kRun);
+    add({"operations/unknown", tally(&Tally::unknown)}, {"unknown", total(tally(&Tally::unknown))},
+        "unknown", Format::whole, kRun);
     add_latency(all, "response_us", &R::response_ns, &Summary::response_ns,
                 kRunOpen | kCompareOpen);
     add_latency(all, "service_us", &R::service_ns, &Summary::service_ns,
                 kRunClosed | kCompareClosed);
     add_latency(all, "send_lag_us", &R::send_lag_ns, nullptr, 0);
     add_latency(all, "bystander_us", &R::bystander_ns, &Summary::bystander_ns, kRun | kCompare);
-    const std::vector<ReportColumn> rest = {
-        {{"offered/censored", open_only(load(&R::censored))},
-         {"censored", total(load(&R::censored))},
-         "unserved",
-         Format::whole,
-         kRunOpen | kCompareOpen},
-        {{},
-         {"writes_per_transaction", writes_per_transaction},
-         "per commit",
-         Format::decimal,
-         kCompareClosed},
-        {{},
-         {"commands_per_operation", commands_per_operation},
-         "commands",
-         Format::decimal,
-         kCompareClosed,
-         has_commands},
-        {{"server/log_bytes_per_write", server(&ServerWork::log_bytes)},
-         {"server/log_bytes_per_write", server_of_rounds(&ServerWork::log_bytes)},
-         "log_B",
-         Format::decimal,
-         kRun | kCompare,
-         has_log},
-        {{"server/commits_per_write", server(&ServerWork::commits)},
-         {"server/commits_per_write", server_of_rounds(&ServerWork::commits)},
-         "commits",
-         Format::decimal,
-         kRun | kCompare,
-         has_commits},
-        {{"server/cpu_ms_per_write", server(&ServerWork::cpu_s, 1e3)},
-         {"server/cpu_ms_per_write", server_of_rounds(&ServerWork::cpu_s, 1e3)},
-         "server_ms",
-         Format::decimal,
-         kRun | kCompare,
-         has_server_cpu},
-        {{"server/unknown", server_unknown}, {"server/unknown", server_unknown_of_rounds}},
-        {{"builds/published", [](const TrialResult& t) -> json { return t.builds.published; }},
-         {"builds", total([](const TrialResult& t) -> json { return t.builds.published; })},
-         "builds",
-         Format::whole,
-         kRun | kCompare,
-         has_builds,
-         builds},
-        {{"", errors},
-         {"", total([](const TrialResult& t) -> json { return errors(t); })},
-         "errors",
-         Format::whole,
-         kCompare},
-        // In JSON alone.
-        {{}, {"cpu_us_per_operation", cpu_us_per_operation}},
-        {{}, {"rounds", [](const Summary& summary) { return summary.trials.size(); }}},
-        {{"window_s", load(&R::window_s)}},
-        {{"operations/sent_in_whole_run", load(&R::operations)}},
-        {{"operations/answered", tally(&Tally::answered)}},
-        {{"operations/votes_ok", tally(&Tally::votes_ok)}},
-        {{"operations/unvotes_ok", tally(&Tally::unvotes_ok)}},
-        {{"operations/reads_ok", tally(&Tally::reads_ok)}},
-        {{"operations/refused", tally(&Tally::refused)}},
-        {{"operations/repeated_votes", load(&R::repeated)}},
-        {{"machine", [](const TrialResult& t) { return describe(t.machine); }}},
-        {{"timer_floor_us", timer_floor},
-         {"timer_floor_us", [](const Summary& s) -> json { return in_us(s.floor_ns); }}},
-        {{"errors", error_codes}},
-        {{"outcomes_us", outcomes}},
-        {{"bound", [](const TrialResult& t) -> json { return to_string(t.load.bound); }}},
-        {{"generator/ceiling_per_s", ceiling}},
-        {{"generator/headroom", headroom}, {"generator/headroom", least_headroom}},
-        {{"ok_per_s", per_second(&Tally::ok)}},
-        {{"cpu_s", load(&R::cpu_s)}},
-        {{"transactions", [](const TrialResult& t) { return t.stats.transactions; }}},
-        {{"statements", [](const TrialResult& t) { return t.stats.statements; }}},
-        {{"busy_waits", [](const TrialResult& t) { return t.stats.busy_waits; }}},
-        {{"builds/failed", [](const TrialResult& t) { return t.builds.failed; }}},
-        {{"kills", [](const TrialResult& t) { return t.kills; }}},
-        {{"stalls", [](const TrialResult& t) { return t.stalls; }}},
-        {{"faults", [](const TrialResult& t) { return t.recoveries.size(); }}},
-        {{"recoveries",
-          [](const TrialResult& t) {
-              return t.recoveries.empty() ? json(nullptr) : describe(t.recoveries);
-          }}},
-        {{"set_up_s", [](const TrialResult& t) { return t.set_up_s; }}},
-        {{"audit_s", [](const TrialResult& t) { return t.audit_s; }}},
-        {{"ended_by_max_operations", load(&R::ledger_full)}},
-        {{"interrupted", load(&R::interrupted)}},
-        {{"offered/scheduled", open_only(load(&R::scheduled))}},
-        {{"offered/sent_in_time",
-          open_only([](const TrialResult& t) { return t.load.offered.sent; })}},
-        {{"offered/backlog_early",
-          open_only([](const TrialResult& t) { return t.load.offered.backlog_early; })}},
-        {{"offered/backlog_late",
-          open_only([](const TrialResult& t) { return t.load.offered.backlog_late; })}},
-        {{"offered/backlog_grew",
-          open_only([](const TrialResult& t) { return t.load.offered.growing; })}},
-        {{"offered/carried",
-          open_only([](const TrialResult& t) { return t.load.offered.carried(); })}},
-    };
-    all.insert(all.end(), rest.begin(), rest.end());
+    add({"offered/censored", open_only(load(&R::censored))},
+        {"censored", total(load(&R::censored))}, "unserved", Format::whole,
+        kRunOpen | kCompareOpen);
+    add({}, {"writes_per_transaction", writes_per_transaction}, "per commit", Format::decimal,
+        kCompareClosed);
+    add({}, {"commands_per_operation", commands_per_operation}, "commands", Format::decimal,
+        kCompareClosed, has_commands);
+    add({"server/log_bytes_per_write", server(&ServerWork::log_bytes)},
+        {"server/log_bytes_per_write", server_of_rounds(&ServerWork::log_bytes)}, "log_B",
+        Format::decimal, kRun | kCompare, has_log);
+    add({"server/commits_per_write", server(&ServerWork::commits)},
+        {"server/commits_per_write", server_of_rounds(&ServerWork::commits)}, "commits",
+        Format::decimal, kRun | kCompare, has_commits);
+    add({"server/cpu_ms_per_write", server(&ServerWork::cpu_s, 1e3)},
+        {"server/cpu_ms_per_write", server_of_rounds(&ServerWork::cpu_s, 1e3)}, "server_ms",
+        Format::decimal, kRun | kCompare, has_server_cpu);
+    add({"server/unknown", server_unknown}, {"server/unknown", server_unknown_of_rounds});
+    add({"builds/published", [](const TrialResult& t) -> json { return t.builds.published; }},
+        {"builds", total([](const TrialResult& t) -> json { return t.builds.published; })},
+        "builds", Format::whole, kRun | kCompare, has_builds, builds);
+    add({"", errors}, {"", total([](const TrialResult& t) -> json { return errors(t); })}, "errors",
+        Format::whole, kCompare);
+    // In JSON alone.
+    add({}, {"cpu_us_per_operation", cpu_us_per_operation});
+    add({}, {"rounds", [](const Summary& summary) { return summary.trials.size(); }});
+    add({"window_s", load(&R::window_s)});
+    add({"operations/sent_in_whole_run", load(&R::operations)});
+    add({"operations/answered", tally(&Tally::answered)});
+    add({"operations/votes_ok", tally(&Tally::votes_ok)});
+    add({"operations/unvotes_ok", tally(&Tally::unvotes_ok)});
+    add({"operations/reads_ok", tally(&Tally::reads_ok)});
+    add({"operations/refused", tally(&Tally::refused)});
+    add({"operations/repeated_votes", load(&R::repeated)});
+    add({"machine", [](const TrialResult& t) { return describe(t.machine); }});
+    add({"timer_floor_us", timer_floor},
+        {"timer_floor_us", [](const Summary& s) -> json { return in_us(s.floor_ns); }});
+    add({"errors", error_codes});
+    add({"outcomes_us", outcomes});
+    add({"bound", [](const TrialResult& t) -> json { return to_string(t.load.bound); }});
+    add({"generator/ceiling_per_s", ceiling});
+    add({"generator/headroom", headroom}, {"generator/headroom", least_headroom});
+    add({"ok_per_s", per_second(&Tally::ok)});
+    add({"cpu_s", load(&R::cpu_s)});
+    add({"transactions", [](const TrialResult& t) { return t.stats.transactions; }});
+    add({"statements", [](const TrialResult& t) { return t.stats.statements; }});
+    add({"busy_waits", [](const TrialResult& t) { return t.stats.busy_waits; }});
+    add({"builds/failed", [](const TrialResult& t) { return t.builds.failed; }});
+    add({"kills", [](const TrialResult& t) { return t.kills; }});
+    add({"stalls", [](const TrialResult& t) { return t.stalls; }});
+    add({"faults", [](const TrialResult& t) { return t.recoveries.size(); }});
+    add({"recoveries", [](const TrialResult& t) {
+             return t.recoveries.empty() ? json(nullptr) : describe(t.recoveries);
+         }});
+    add({"set_up_s", [](const TrialResult& t) { return t.set_up_s; }});
+    add({"audit_s", [](const TrialResult& t) { return t.audit_s; }});
+    add({"ended_by_max_operations", load(&R::ledger_full)});
+    add({"interrupted", load(&R::interrupted)});
+    add({"offered/scheduled", open_only(load(&R::scheduled))});
+    add({"offered/sent_in_time",
+         open_only([](const TrialResult& t) { return t.load.offered.sent; })});
+    add({"offered/backlog_early",
+         open_only([](const TrialResult& t) { return t.load.offered.backlog_early; })});
+    add({"offered/backlog_late",
+         open_only([](const TrialResult& t) { return t.load.offered.backlog_late; })});
+    add({"offered/backlog_grew",
+         open_only([](const TrialResult& t) { return t.load.offered.growing; })});
+    add({"offered/carried",
+         open_only([](const TrialResult& t) { return t.load.offered.carried(); })});
     return all;
 }
 
