@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "targets/driver_session.hpp"
 #include "targets/store_target.hpp"
@@ -40,45 +42,18 @@ Result<void> check_exec(const Strategy& strategy) {
 }  // namespace
 
 Result<void> check_options(const Given& given, const Settings& settings) {
-    bool votes = false;
-    bool limiter = false;
-    bool sets = false;
-    bool mortal = false;
-    bool slots = false;
-    bool on_sql = false;
-    bool in_process = false;
-    bool on_redis = false;
-    bool async = false;
-    bool exec = false;
-    bool rebuilds = true;
-    bool async_baseline = false;
-    bool own_tables = true;
+    std::vector<Strategy> all;
     for (const StrategyGroup& group : settings.groups) {
-        async_baseline = async_baseline || group.baseline.ends_with("/async");
-        votes = votes || group.trial.workload == WorkloadKind::votes;
-        limiter = limiter || group.trial.workload == WorkloadKind::limiter;
-        sets = sets || group.trial.workload == WorkloadKind::zset;
         for (const std::string& name : group.strategies) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
-            on_redis = on_redis || strategy.store == StoreKind::redis;
-            async = async || strategy.async;
-            rebuilds = rebuilds && strategy.rebuilds;
             HOTCOUNT_TRY(check_exec(strategy));
-            exec = exec || strategy.exec;
-            const bool counter = strategy.workload == WorkloadKind::counters;
-            own_tables = own_tables && strategy.workload == WorkloadKind::votes && !strategy.exec &&
-                         !strategy.plain;
-            const bool slotted = counter && strategy.store == StoreKind::sql;
-            mortal = mortal || strategy.expires;
-            slots = slots || slotted;
-            on_sql = on_sql || strategy.on_sql();
             if (strategy.plain && strategy.store == StoreKind::redis &&
                 !manages(settings, ServerKind::redis)) {
                 return make_error(
                     ErrorCode::config,
                     fmt::format("{} needs --managed redis: its keys have no prefix", name));
             }
-            in_process = in_process || strategy.in_process;
+            all.push_back(strategy);
             if (strategy.workload != WorkloadKind::limiter) continue;
             if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
                 return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
@@ -86,6 +61,25 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             }
         }
     }
+    const auto any = [&](auto fact) {
+        return std::any_of(all.begin(), all.end(),
+                           [&](const Strategy& one) { return std::invoke(fact, one); });
+    };
+    const auto is_for = [&](WorkloadKind workload) {
+        return any([workload](const Strategy& one) { return one.workload == workload; });
+    };
+    const bool sets = is_for(WorkloadKind::zset);
+    const bool on_sql = any(&Strategy::on_sql);
+    const bool on_redis = any([](const Strategy& one) { return one.store == StoreKind::redis; });
+    const bool slots = any([](const Strategy& one) {
+        return one.workload == WorkloadKind::counters && one.store == StoreKind::sql;
+    });
+    const bool own_tables = !any([](const Strategy& one) {
+        return one.workload != WorkloadKind::votes || one.exec || one.plain;
+    });
+    const bool async_baseline =
+        std::any_of(settings.groups.begin(), settings.groups.end(),
+                    [](const StrategyGroup& one) { return one.baseline.ends_with("/async"); });
     const bool managed_redis = manages_redis(settings);
     const bool open = given.contains("rate");
     struct Need {
@@ -94,19 +88,22 @@ Result<void> check_options(const Given& given, const Settings& settings) {
         std::string_view why;
     };
     const Need needs[] = {
-        {"dup", votes, "--dup needs --workload votes: an add that is resent counts again"},
+        {"dup", is_for(WorkloadKind::votes),
+         "--dup needs --workload votes: an add that is resent counts again"},
         {"db", on_sql,
          "--db needs --workload votes, or counters such as slots/... and redis/views: the others "
          "are "
          "in memory or on Redis"},
-        {"limit", limiter, "--limit needs --workload limiter"},
-        {"life", mortal, "--life needs counters with a TTL, such as memory/ttl or redis/incr"},
+        {"limit", is_for(WorkloadKind::limiter), "--limit needs --workload limiter"},
+        {"life", any(&Strategy::expires),
+         "--life needs counters with a TTL, such as memory/ttl or redis/incr"},
         {"gate", sets, "--gate needs --workload zset"},
-        {"rebuild-every", rebuilds,
+        {"rebuild-every", !any(std::not_fn(&Strategy::rebuilds)),
          "--rebuild-every needs memory/script or redis/script alone: the other methods have no "
          "rebuild"},
         {"bystander", on_redis, "--bystander needs a strategy on Redis"},
-        {"in-flight", async, "--in-flight needs a strategy driven by completions: batched/async"},
+        {"in-flight", any(&Strategy::async),
+         "--in-flight needs a strategy driven by completions: batched/async"},
         {"control-slower", settings.control_slower <= 0 || !async_baseline,
          "--control-slower needs a baseline whose callers wait: none that ends in /async"},
         {"redis", on_redis,
@@ -120,9 +117,9 @@ Result<void> check_options(const Given& given, const Settings& settings) {
         {"slots", slots, "--slots needs counters such as slots/sticky"},
         {"batch", sets && !open,
          "--batch needs --workload zset, in a closed loop: leave out --rate"},
-        {"processes", !exec,
+        {"processes", !any(&Strategy::exec),
          "--processes: the program of exec: has processes of its own; leave it out"},
-        {"processes", !in_process && !async,
+        {"processes", !any(&Strategy::in_process) && !any(&Strategy::async),
          "--processes share no memory: leave out strategies in memory, redis/retry and those that "
          "end in /async"},
     };

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -16,210 +15,155 @@
 namespace hotcount::loadtest {
 namespace {
 
+// The commands that take an option.
+constexpr unsigned kForCanonical = 1;
+constexpr unsigned kForCompare = 2;
+constexpr unsigned kForRun = 4;
+constexpr unsigned kForLoads = kForCompare | kForRun;
+constexpr unsigned kForRounds = kForCanonical | kForCompare;
+constexpr unsigned kForAll = kForCanonical | kForLoads;
+
 struct Option {
-    const char* name;   ///< Without dashes.
-    const char* flags;  ///< As CLI11 takes them.
-    const char* value;  ///< The name of its value in --help; empty: a flag without a value.
+    unsigned commands;
+    std::string_view flags;  ///< As CLI11 takes them; the last one is its long name.
+    const char* value;       ///< The name of its value in --help; empty: a flag without a value.
     const char* help;
-    bool canonical, compare, run;  ///< The commands that take it.
+
+    constexpr std::string_view name() const { return flags.substr(flags.rfind("--") + 2); }
 };
 
-constexpr std::array kOptions = {
-    Option{"strategies", "-s,--strategies", "NAMES",
-           "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
-           "compare also takes all: of --workload, else of every workload",
-           false, true, true},
-    Option{"rounds", "--rounds", "N",
-           "Rounds per strategy, in drawn order; of 6 or more `hotcount load compare` can say what "
-           "differs [{rounds}]",
-           true, true, false},
-    Option{"baseline", "--baseline", "NAME",
-           "Strategy that the others are compared with [the first]", false, true, false},
-    Option{"no-control", "--no-control", "",
-           "Do not run the baseline a second time in each round; that control costs as much as one "
-           "more strategy, and shows what is noise",
-           false, true, false},
-    Option{"control-slower", "--control-slower", "SHARE",
-           "Make the control slower on purpose, by 5% for example: would these rounds show such a "
-           "difference? [0]",
-           false, true, false},
-    Option{
-        "no-best", "--no-best", "",
-        "Do not look for the baseline's best number of callers, in up to 11 trials of 300 ms, nor "
-        "run it with them in each round; closed loop",
-        false, true, false},
-    Option{"rate", "-r,--rate", "RATE",
-           "Open loop: operations per second, which are votes, votes taken back and reads "
-           "together, in "
-           "the shares of --mix: 500, 5k",
-           false, true, true},
-    Option{"duration", "-d,--duration", "TIME",
-           "Length of each load after its warm-up: 500ms, 10s, 2m [{duration}]", true, true, true},
-    Option{"workers", "-w,--workers", "N", "Threads that call [{workers}]", true, true, true},
-    Option{"in-flight", "--in-flight", "N",
-           "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
-           true},
-    Option{"arrival", "--arrival", "KIND",
-           "poisson, uniform, burst:10x,2s/20s (ten times the rate for 2 s in the middle of each "
-           "20 s) or "
-           "stairs:1x,2x,4x/10s (all with -r), or closed [poisson with -r, else closed]",
-           false, true, true},
-    Option{
-        "trace", "--trace", "FILE",
-        "Send what is recorded in this CSV file, at its own times: time in seconds,item,user,value "
-        "(1 a vote, 0 takes it back, empty a read)",
-        false, true, true},
-    Option{"workload", "--workload", "NAME",
-           "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
-           true, true},
-    Option{
-        "redis", "--redis", "URL",
-        "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME or "
-        "file:PATH that hold it, which `ps` does not show; the run's "
-        "keys begin with hotcount-load: and are removed, but with --out",
-        false, true, true},
-    Option{"managed", "--managed", "SERVERS",
-           "redis, postgres, mariadb, mysql: start private servers for the run; Redis without "
-           "persistence (but with --fault ...redis.kill9), the databases with full durability. "
-           "sentinel: a primary, two replicas, three Sentinels; redis-cluster: three primaries "
-           "with a replica each; postgres-pair: a primary and a synchronous standby; galera: three "
-           "nodes of MariaDB, votes on all of them. "
-           "compare takes several databases, and drives what is on SQL on each",
-           false, true, true},
-    Option{
-        "life", "--life", "TIME",
-        "Time to live of counters that have one: 50ms; short, so that keys expire under the load "
-        "[longer than the run]",
-        false, true, true},
-    Option{"gate", "--gate", "TIME",
-           "zset: an upsert needs a TTL above this, for script, watch and ttl_gate [ttl_gate 10s, "
-           "else 0]",
-           false, true, true},
-    Option{"batch", "--batch", "N",
-           "zset: upserts in one call, 1 to 1000; --workers such calls are under way [each alone]",
-           false, true, true},
-    Option{"slots", "--slots", "N", "slots/...: rows that a key spreads over, 1 to 10000 [100]",
-           false, true, true},
-    Option{"processes", "--processes", "N",
-           "Callers in so many processes of their own, on a server or a file [in this one]", false,
-           true, true},
-    Option{"kill-every", "--kill-every", "TIME",
-           "kill -9 one of the --processes so often, and fork another: 200ms [never]", false, true,
-           true},
-    Option{"stall", "--stall", "TIME",
-           "Stop one of the --processes for so long, again and again: 100ms [never]", false, true,
-           true},
-    Option{"outage", "--outage", "TIME",
-           "Stop the Redis of --managed redis for so long, from a third of the load on [never]",
-           false, true, true},
-    Option{"fault", "--fault", "SPEC",
-           "What happens to the servers of --managed, and when, from the end of the warm-up on: "
-           "3s:redis.kill9+1s kills the Redis with SIGKILL and starts it a second later on what it "
-           "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
-           "do so to the database. Of sentinel, redis-cluster and postgres-pair it is the primary, "
-           "of galera a node; 5s:redis.failover and db.failover replace it as planned, "
-           "5s:db.cut+2s and, of redis-cluster, 5s:redis.cut+8s cut it off, 5s:redis.reshard=1000 "
-           "moves slots; several with commas [none]",
-           false, true, true},
-    Option{"rebuild-every", "--rebuild-every", "TIME",
-           "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",
-           false, true, true},
-    Option{"bystander", "--bystander", "",
-           "Time one more client that asks the Redis for a small thing every millisecond", false,
-           true, true},
-    Option{"limit", "--limit", "RATE",
-           "What limiters allow each item: 100/s, 100/s burst 20 [100/s]", false, true, true},
-    Option{
-        "db", "--db", "URL",
-        "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
-        "per round; or postgresql://, mariadb:// or mysql://, or env:NAME or file:PATH that hold "
-        "it, where "
-        "the run makes tables of its own and "
-        "takes them away, but with --out; compare takes several, with commas, and others that "
-        "--managed starts",
-        false, true, true},
-    Option{
-        "item-table", "--item-table", "NAME",
-        "Tables of your own, in a --db that is a copy: the first --items rows are voted on by the "
-        "users 1 to N of --users, who must exist where they are a foreign key. The vote table "
-        "must be empty and the counts 0. After the audit the votes of these users on these items "
-        "are deleted, and what create_tables() has made is dropped; a run that is killed leaves "
-        "both [item; the run makes its own]",
-        false, true, true},
-    Option{"item-id", "--item-id", "NAME", "Column of its key, integers [id]", false, true, true},
-    Option{"item-count", "--item-count", "NAME", "Column of its count [vote_count]", false, true,
-           true},
-    Option{"vote-table", "--vote-table", "NAME", "Your table of votes [vote]", false, true, true},
-    Option{"vote-item", "--vote-item", "NAME", "Column of the item [item_id]", false, true, true},
-    Option{"vote-user", "--vote-user", "NAME", "Column of the user, integers [user_id]", false,
-           true, true},
-    Option{"vote-value", "--vote-value", "NAME", "Column of the vote's value [val]", false, true,
-           true},
-    Option{"vote-previous", "--vote-previous", "NAME", "Column of the value before [prev]", false,
-           true, true},
-    Option{"vote-version", "--vote-version", "NAME", "Column of the vote's version [version]",
-           false, true, true},
-    Option{"items", "--items", "N", "How many items are voted on [10k, zset 1k]", true, true, true},
-    Option{"zipf", "--zipf", "EXPONENT", "How uneven their popularity is; 0: not at all [0.99]",
-           true, true, true},
-    Option{"users", "--users", "N", "How many users vote [1M, zset 1k]", true, true, true},
-    Option{"mix", "--mix", "SHARES",
-           "Shares of the operations [vote=80,unvote=5,read=15]; limiter: hit and look, unvote 0; "
-           "zset: upsert, remove and top",
-           true, true, true},
-    Option{"dup", "--dup", "SHARE", "Share of the votes that is resent on purpose [0.01]", true,
-           true, true},
-    Option{"seed", "--seed", "N", "Same seed, same traffic [1]", true, true, true},
-    Option{"warmup", "--warmup", "TIME", "Load before the measurement [{warmup}]", true, true,
-           true},
-    Option{"timeout", "--timeout", "TIME", "Time limit of each call [{timeout}]", true, true, true},
-    Option{"max-errors", "--max-errors", "SHARE",
-           "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
-           "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",
-           true, true, true},
-    Option{"threshold", "--threshold", "TERM",
-           "End with exit code 1 unless it holds: p99<50ms, max<1s, stale.p99<1s, err<0.1%, "
-           "rate>=1000, lost==0 (not counting what a failover may lose); several with commas, or "
-           "several times",
-           false, false, true},
-    Option{"max-ops", "--max-ops", "N", "Most operations of one load [20M]", false, true, true},
-    Option{"out", "--out", "DIR", "Folder to keep for `audit`; new or empty [a temporary one]",
-           true, true, true},
-    Option{"html", "--html", "FILE",
-           "Write a page of the charts; it needs the Python package's extra hotcount[report]", true,
-           true, true},
-    Option{"progress", "--progress", "KIND", "On stderr: line, ndjson or none [line]", true, true,
-           true},
-    Option{"wide", "--wide", "", "Print all columns, contracts and reasons, in long lines", true,
-           true, true},
-    Option{"json", "--json", "", "Print JSON (schema hotcount-load/1), not tables", true, true,
-           true},
-    Option{
-        "each", "--each", "",
-        "Run once for each line on stdin, {{\"name\": NAME, \"options\": [...]}}, with these "
-        "options besides; a document a line on stdout. The private servers and --out are those of "
-        "all runs. `hotcount load` drives its studies so",
-        false, false, true},
-    Option{"allow-debug", "--allow-debug", "",
-           "Report even from a debug build: the figures mislead", true, true, true},
+constexpr Option kOptions[] = {
+    {kForLoads, "-s,--strategies", "NAMES",
+     "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
+     "compare also takes all: of --workload, else of every workload"},
+    {kForRounds, "--rounds", "N",
+     "Rounds per strategy, in drawn order; of 6 or more `hotcount load compare` can say what "
+     "differs [{rounds}]"},
+    {kForCompare, "--baseline", "NAME", "Strategy that the others are compared with [the first]"},
+    {kForCompare, "--no-control", "",
+     "Do not run the baseline a second time in each round; that control costs as much as one "
+     "more strategy, and shows what is noise"},
+    {kForCompare, "--control-slower", "SHARE",
+     "Make the control slower on purpose, by 5% for example: would these rounds show such a "
+     "difference? [0]"},
+    {kForCompare, "--no-best", "",
+     "Do not look for the baseline's best number of callers, in up to 11 trials of 300 ms, "
+     "nor run it with them in each round; closed loop"},
+    {kForLoads, "-r,--rate", "RATE",
+     "Open loop: operations per second, which are votes, votes taken back and reads "
+     "together, in the shares of --mix: 500, 5k"},
+    {kForAll, "-d,--duration", "TIME",
+     "Length of each load after its warm-up: 500ms, 10s, 2m [{duration}]"},
+    {kForAll, "-w,--workers", "N", "Threads that call [{workers}]"},
+    {kForLoads, "--in-flight", "N",
+     "Calls under way at once where a strategy's name ends in /async [1000]"},
+    {kForLoads, "--arrival", "KIND",
+     "poisson, uniform, burst:10x,2s/20s (ten times the rate for 2 s in the middle of each "
+     "20 s) or stairs:1x,2x,4x/10s (all with -r), or closed [poisson with -r, else closed]"},
+    {kForLoads, "--trace", "FILE",
+     "Send what is recorded in this CSV file, at its own times: time in "
+     "seconds,item,user,value (1 a vote, 0 takes it back, empty a read)"},
+    {kForLoads, "--workload", "NAME",
+     "votes (SQL), counters, limiter or zset [as the strategies named, else votes]"},
+    {kForLoads, "--redis", "URL",
+     "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME "
+     "or file:PATH that hold it, which `ps` does not show; the run's keys begin with "
+     "hotcount-load: and are removed, but with --out"},
+    {kForLoads, "--managed", "SERVERS",
+     "redis, postgres, mariadb, mysql: start private servers for the run; Redis without "
+     "persistence (but with --fault ...redis.kill9), the databases with full durability. "
+     "sentinel: a primary, two replicas, three Sentinels; redis-cluster: three primaries "
+     "with a replica each; postgres-pair: a primary and a synchronous standby; galera: three "
+     "nodes of MariaDB, votes on all of them. compare takes several databases, and drives "
+     "what is on SQL on each"},
+    {kForLoads, "--life", "TIME",
+     "Time to live of counters that have one: 50ms; short, so that keys expire under the "
+     "load [longer than the run]"},
+    {kForLoads, "--gate", "TIME",
+     "zset: an upsert needs a TTL above this, for script, watch and ttl_gate [ttl_gate 10s, "
+     "else 0]"},
+    {kForLoads, "--batch", "N",
+     "zset: upserts in one call, 1 to 1000; --workers such calls are under way [each alone]"},
+    {kForLoads, "--slots", "N", "slots/...: rows that a key spreads over, 1 to 10000 [100]"},
+    {kForLoads, "--processes", "N",
+     "Callers in so many processes of their own, on a server or a file [in this one]"},
+    {kForLoads, "--kill-every", "TIME",
+     "kill -9 one of the --processes so often, and fork another: 200ms [never]"},
+    {kForLoads, "--stall", "TIME",
+     "Stop one of the --processes for so long, again and again: 100ms [never]"},
+    {kForLoads, "--outage", "TIME",
+     "Stop the Redis of --managed redis for so long, from a third of the load on [never]"},
+    {kForLoads, "--fault", "SPEC",
+     "What happens to the servers of --managed, and when, from the end of the warm-up on: "
+     "3s:redis.kill9+1s kills the Redis with SIGKILL and starts it a second later on what it "
+     "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
+     "do so to the database. Of sentinel, redis-cluster and postgres-pair it is the primary, "
+     "of galera a node; 5s:redis.failover and db.failover replace it as planned, "
+     "5s:db.cut+2s and, of redis-cluster, 5s:redis.cut+8s cut it off, 5s:redis.reshard=1000 "
+     "moves slots; several with commas [none]"},
+    {kForLoads, "--rebuild-every", "TIME",
+     "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]"},
+    {kForLoads, "--bystander", "",
+     "Time one more client that asks the Redis for a small thing every millisecond"},
+    {kForLoads, "--limit", "RATE", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]"},
+    {kForLoads, "--db", "URL",
+     "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside "
+     "it per round; or postgresql://, mariadb:// or mysql://, or env:NAME or file:PATH that "
+     "hold it, where the run makes tables of its own and takes them away, but with --out; "
+     "compare takes several, with commas, and others that --managed starts"},
+    {kForLoads, "--item-table", "NAME",
+     "Tables of your own, in a --db that is a copy: the first --items rows are voted on by "
+     "the users 1 to N of --users, who must exist where they are a foreign key. The vote "
+     "table must be empty and the counts 0. After the audit the votes of these users on "
+     "these items are deleted, and what create_tables() has made is dropped; a run that is "
+     "killed leaves both [item; the run makes its own]"},
+    {kForLoads, "--item-id", "NAME", "Column of its key, integers [id]"},
+    {kForLoads, "--item-count", "NAME", "Column of its count [vote_count]"},
+    {kForLoads, "--vote-table", "NAME", "Your table of votes [vote]"},
+    {kForLoads, "--vote-item", "NAME", "Column of the item [item_id]"},
+    {kForLoads, "--vote-user", "NAME", "Column of the user, integers [user_id]"},
+    {kForLoads, "--vote-value", "NAME", "Column of the vote's value [val]"},
+    {kForLoads, "--vote-previous", "NAME", "Column of the value before [prev]"},
+    {kForLoads, "--vote-version", "NAME", "Column of the vote's version [version]"},
+    {kForAll, "--items", "N", "How many items are voted on [10k, zset 1k]"},
+    {kForAll, "--zipf", "EXPONENT", "How uneven their popularity is; 0: not at all [0.99]"},
+    {kForAll, "--users", "N", "How many users vote [1M, zset 1k]"},
+    {kForAll, "--mix", "SHARES",
+     "Shares of the operations [vote=80,unvote=5,read=15]; limiter: hit and look, unvote 0; "
+     "zset: upsert, remove and top"},
+    {kForAll, "--dup", "SHARE", "Share of the votes that is resent on purpose [0.01]"},
+    {kForAll, "--seed", "N", "Same seed, same traffic [1]"},
+    {kForAll, "--warmup", "TIME", "Load before the measurement [{warmup}]"},
+    {kForAll, "--timeout", "TIME", "Time limit of each call [{timeout}]"},
+    {kForAll, "--max-errors", "SHARE",
+     "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
+     "[0.1%; with --fault, --outage, --kill-every or --stall 100%]"},
+    {kForRun, "--threshold", "TERM",
+     "End with exit code 1 unless it holds: p99<50ms, max<1s, stale.p99<1s, err<0.1%, "
+     "rate>=1000, lost==0 (not counting what a failover may lose); several with commas, or "
+     "several times"},
+    {kForLoads, "--max-ops", "N", "Most operations of one load [20M]"},
+    {kForAll, "--out", "DIR", "Folder to keep for `audit`; new or empty [a temporary one]"},
+    {kForAll, "--html", "FILE",
+     "Write a page of the charts; it needs the Python package's extra hotcount[report]"},
+    {kForAll, "--progress", "KIND", "On stderr: line, ndjson or none [line]"},
+    {kForAll, "--wide", "", "Print all columns, contracts and reasons, in long lines"},
+    {kForAll, "--json", "", "Print JSON (schema hotcount-load/1), not tables"},
+    {kForRun, "--each", "",
+     "Run once for each line on stdin, {{\"name\": NAME, \"options\": [...]}}, with these "
+     "options besides; a document a line on stdout. The private servers and --out are those "
+     "of all runs. `hotcount load` drives its studies so"},
+    {kForAll, "--allow-debug", "", "Report even from a debug build: the figures mislead"},
 };
-
-bool is_one_of(const Option& option, std::initializer_list<std::string_view> names) {
-    return std::find(names.begin(), names.end(), option.name) != names.end();
-}
 
 bool knows(Command command, const Option& option) {
-    switch (command) {
-        case Command::canonical:
-            return option.canonical;
-        case Command::compare:
-            return option.compare;
-        case Command::run:
-            return option.run;
-        case Command::audit:
-            return is_one_of(option, {"json", "redis", "db"});
+    if (command == Command::audit) {
+        return option.name() == "json" || option.name() == "redis" || option.name() == "db";
     }
-    return false;
+    const unsigned mask = command == Command::canonical ? kForCanonical
+                          : command == Command::compare ? kForCompare
+                                                        : kForRun;
+    return (option.commands & mask) != 0;
 }
 
 /// With the defaults of the command that is asked.
@@ -273,12 +217,13 @@ Settings default_settings(Command command) {
 void add_options(CLI::App& app, Command command, Given& given) {
     app.allow_extras();
     app.set_help_flag("-h,--help", "Print this and exit");
-    const auto add = [&](const auto& option) {
-        const std::string name = option.name;
+    const auto add = [&](const Option& option) {
+        const std::string name{option.name()};
+        const std::string flags{option.flags};
         const std::string help = help_of(option.help, command);
         if (*option.value != '\0') {
             app.add_option_function<std::string>(
-                   option.flags,
+                   flags,
                    [&given, name](std::string text) {
                        std::replace(text.begin(), text.end(), '\n', ',');  // Between joined ones.
                        given[name] = std::move(text);
@@ -290,7 +235,7 @@ void add_options(CLI::App& app, Command command, Given& given) {
                 ->type_name(option.value);
         } else {
             app.add_flag_callback(
-                option.flags, [&given, name] { given[name] = ""; }, help);
+                flags, [&given, name] { given[name] = ""; }, help);
         }
     };
     for (const Option& option : kOptions) {
