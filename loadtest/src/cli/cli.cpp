@@ -315,8 +315,10 @@ ExitMessage usage_error(std::string what, const std::vector<std::string>& argume
                         const Hidden& hidden) {
     for (const std::string& argument : arguments) {
         if (!hidden(argument)) continue;
-        // Also "--option=URL" without its option.
-        for (const std::string& text : {argument, argument.substr(argument.find('=') + 1)}) {
+        // Also "--option=URL" without its option, and "p99<URL" without its figure.
+        for (const std::string& text : {argument, argument.substr(argument.find('=') + 1),
+                                        argument.substr(argument.find_last_of("<>") + 1)}) {
+            if (text.empty()) continue;
             for (auto at = what.find(text); at != std::string::npos; at = what.find(text, at)) {
                 what.replace(at, text.size(), "***");
                 at += 3;

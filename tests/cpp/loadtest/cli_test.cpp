@@ -316,10 +316,13 @@ TEST(CommandLine, ANameOfAReportsRowIsNoSecret) {
     EXPECT_THAT(refuse({"run", "-s", "memory@4"}),
                 HasSubstr("'memory@4' is no strategy: memory with so many callers is -s memory "
                           "-w 4"));
+    EXPECT_THAT(refuse({"run", "-s", "quick@h="}), HasSubstr("'***' is no strategy"));
     EXPECT_THAT(refuse({"run", "-s", "quick@4"}), HasSubstr("'quick@4' is no strategy"));
     for (const char* url :
          {"redis://a:secret@h", "a:secret@h", "postgresql://secret@h/d", "secret@127.0.0.1:1"}) {
         EXPECT_THAT(refuse({"run", "-s", url}), testing::Not(HasSubstr("secret"))) << url;
+        const std::string term = std::string{"p99<"} + url;
+        EXPECT_THAT(refuse({"run", "--threshold", term}), testing::Not(HasSubstr("secret"))) << url;
     }
 }
 
