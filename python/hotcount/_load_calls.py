@@ -164,17 +164,6 @@ def _frame(document: Document) -> pandas.DataFrame:
     )
 
 
-def verdict_of(found: Document, *, overloaded: bool, audit: Document | None) -> str:
-    """The verdict as the tables of hotcount-load print it."""
-    if found.get("not_run"):
-        return "not run"
-    if overloaded and found["conclusion"] == "inconclusive":
-        return "overloaded"
-    if found["conclusion"] == "passed" and audit and audit.get("declared"):
-        return "allowed"
-    return str(found["conclusion"])
-
-
 def _audited(audit: Document | None) -> Document:
     known = audit or {}
     stale = known.get("reads", {}).get("staleness_ms", {})
@@ -196,8 +185,6 @@ def _run_row(document: Document) -> Document:
     is_open = "offered" in result
     done = result["operations"]
     unserved = result["offered"]["censored"] if is_open else 0
-    reasons = document["reasons"]
-    overloaded = len(reasons) == 1 and reasons[0].startswith("overloaded")
     return {
         "strategy": document["settings"]["strategy"],
         "writes_per_s": result["writes_per_s"],
@@ -205,8 +192,8 @@ def _run_row(document: Document) -> Document:
         **_times(result, is_open=is_open),
         **_audited(audit),
         "without_success": done["failed"] + done["unknown"] + unserved,
-        "verdict": verdict_of(document, overloaded=overloaded, audit=audit),
-        "reasons": "; ".join(reasons),
+        "verdict": document["verdict"],
+        "reasons": "; ".join(document["reasons"]),
     }
 
 
@@ -230,6 +217,6 @@ def _compared_row(part: Document, found: Document, is_open: bool) -> Document:
         **_times(found, is_open=is_open),
         **_audited(audit),
         "without_success": found["failed"] + found["unknown"] + found["censored"],
-        "verdict": verdict_of(found, overloaded=found["overloaded"], audit=audit),
+        "verdict": found["verdict"],
         "reasons": "; ".join(found["reasons"]),
     }

@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hotcount import report
-from hotcount._load_slo import parse_callers, parse_rate, parse_rates, parse_slo, parse_time
+from hotcount._load_slo import (
+    parse_callers,
+    parse_rate,
+    parse_rates,
+    parse_slo,
+    parse_time,
+)
 from hotcount._load_trials import Failed, Refused, interruptible, program, trials
 from hotcount.errors import ConfigError
 
@@ -194,6 +200,8 @@ def _study(
     if getattr(options, "arrival", "") == "closed":
         raise ConfigError(f"{command} varies the rate; --arrival closed has none")
     given = {"calibrate": IDLE, "scale": CLOSED_LOOP}.get(command, OPEN_LOOP)
+    if command == "search":
+        given = (*given, "--threshold", options.slo)
     kept = ["--out", str(options.out)] if options.out and command != "calibrate" else []
     with trials([*given, *others, *kept]) as runs:
         # Reports show the command as typed, with passwords removed.

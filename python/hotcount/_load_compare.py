@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hotcount._load_calls import verdict_of
 from hotcount._load_statistics import (
     LEAST_ROUNDS,
     call_differences,
@@ -155,11 +154,6 @@ def _heads(part: Document) -> tuple[str, str, str]:
     return rate, f"{of_p99}x {part['baseline']}", ends
 
 
-def _verdict(contender: Document) -> str:
-    overloaded = contender.get("overloaded", False)
-    return verdict_of(contender, overloaded=overloaded, audit=contender["audit"])
-
-
 def _p99_of(contender: Document, settings: Document) -> Document:
     none = {"median": 0, "min": 0, "max": 0}
     return contender[latency(settings)].get("p99_by_round") or none
@@ -187,7 +181,7 @@ def _narrow_table(part: Document, contenders: list[Document]) -> str:
                     _with_interval(each[_name_of_ratio(part)], number)[1],
                     p99,
                     *("-" if (n := found.get(name)) is None else whole(n) for name in AUDITED),
-                    _verdict(each),
+                    each["verdict"],
                 ]
             )
         return table(head, rows)
@@ -214,7 +208,7 @@ def _wide_table(part: Document, contenders: list[Document]) -> str:
                 "-" if ratio["difference"] is None else number(ratio["p_adjusted"]),
                 _with_interval(p50, lambda us: number(us / 1000))[0],
                 *_with_interval(p99, lambda us: number(us / 1000)),
-                _verdict(each),
+                each["verdict"],
             ]
         )
     return table(head, rows)

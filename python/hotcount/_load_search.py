@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from hotcount._load_slo import RateSearch, SloTerm, time_text, too_short, trial_length, why_not
+from hotcount._load_slo import RateSearch, time_text, too_short, trial_length, why_not
 from hotcount._load_studies import (
     BROKEN,
     INCONCLUSIVE,
@@ -24,7 +24,6 @@ from hotcount._load_studies import (
 )
 from hotcount._load_trials import Failed
 from hotcount._report_numbers import number, table
-from hotcount.errors import ConfigError
 
 
 def _seconds(seconds: float) -> str:
@@ -35,16 +34,6 @@ def confirming_seed(seed: int, confirmation: int) -> int:
     """The traffic seed of the confirming trial with this number, from 1: each has its own random
     traffic. At most 53 bits, so that a double holds it."""
     return int(np.random.SeedSequence([seed, confirmation]).generate_state(1, np.uint64)[0]) >> 11
-
-
-def check_staleness(slo: Sequence[SloTerm], settings: Sequence[Document]) -> None:
-    """ConfigError if the SLO has staleness and a load has no reads, or reads without a count."""
-    stale = next((term for term in slo if term.metric == "staleness"), None)
-    for each in settings if stale else ():
-        if not each["mix"]["read"]:
-            raise ConfigError(f"--slo {stale and stale.text}: the --mix has no reads")
-        if each["reads"] == "no count":
-            raise ConfigError(f"--slo {stale and stale.text}: {each['strategy']} tells no counts")
 
 
 def _why_over(trial: Document) -> str | None:
@@ -64,7 +53,7 @@ def _first_rate(runs: Runs, settings: Document, found: Document) -> float:
         f"search-{settings['strategy']}-00", "-s", settings["strategy"], "--arrival", "closed",
         "-d", _seconds(min(settings["duration_s"], 0.5)),
         "--warmup", _seconds(min(settings["warmup_s"], 0.25)),
-    ).document  # fmt: skip
+    )  # fmt: skip
     if trial["conclusion"] == BROKEN:
         found["conclusion"], found["reasons"] = BROKEN, trial["reasons"]
     return max(10.0, float(trial["result"]["ok_per_s"]) / 4)
@@ -79,7 +68,7 @@ def _limit(found: Document) -> str:
 
 
 def _search_one(
-    runs: Runs, settings: Document, slo: Sequence[SloTerm], first: float, max_time_s: float,
+    runs: Runs, settings: Document, slo: str, first: float, max_time_s: float,
     arrival: str, clock: Callable[[], float],
 ) -> Document:  # fmt: skip
     strategy, seed, asked_s = settings["strategy"], settings["seed"], settings["duration_s"]
@@ -109,12 +98,11 @@ def _search_one(
                 confirmations += 1
                 options += ["--seed", str(confirming_seed(seed, confirmations))]
             trial = runs.run(f"search-{strategy}-{len(found['trials']) + 1:02}", *options)
-            document = trial.document
-            over = _why_over(document)
+            over = _why_over(trial)
             if over:
                 found["reasons"].append(over)
                 ended = True
-            if document["conclusion"] == BROKEN:
+            if trial["conclusion"] == BROKEN:
                 found["conclusion"] = BROKEN
             misses = why_not(slo, trial)
             needed = too_short(slo, asked_s, trial)
@@ -124,7 +112,7 @@ def _search_one(
             else:
                 search.note(not misses and not ended)
             found["trials"].append(
-                {**document, "rate_per_s": rate, "held": not misses, "misses": misses}
+                {**trial, "rate_per_s": rate, "held": not misses, "misses": misses}
             )
             longest_s = max(longest_s, clock() - start - before_s)
     except Failed as error:
@@ -142,14 +130,13 @@ def _search_one(
 
 
 def search(
-    runs: Runs, slo: Sequence[SloTerm], first: float = 0.0, max_time_s: float = 180.0,
+    runs: Runs, slo: str, first: float = 0.0, max_time_s: float = 180.0,
     arrival: str = "poisson", clock: Callable[[], float] = time.monotonic,
 ) -> Document:  # fmt: skip
     """The highest rate of an open loop that meets an SLO, strategy by strategy. A broken contract
-    ends the search for its strategy. Failed if nothing was measured."""
+    ends the search for its strategy. The SLO is the --threshold of `runs`."""
     started = now()
     results: list[Document] = []
-    check_staleness(slo, runs.settings)
     for settings in runs.settings:
         if runs.interrupted:
             results.append(
@@ -164,8 +151,7 @@ def search(
     conclusion = worst([found["conclusion"] for found in results])
     if runs.interrupted and conclusion == PASSED:
         conclusion = INCONCLUSIVE
-    slo_text = ",".join(term.text for term in slo)
-    return document_of("search", runs, started, conclusion, slo=slo_text, strategies=results)
+    return document_of("search", runs, started, conclusion, slo=slo, strategies=results)
 
 
 def slowest(found: Document) -> Document | None:

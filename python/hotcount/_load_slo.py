@@ -1,65 +1,25 @@
-"""The SLO of a search, and the choice of the next rate. Pure functions, except for RateSearch."""
+"""The SLO of a search, and the choice of the next rate. Pure functions, except for RateSearch.
+
+hotcount-load reads the terms and checks each trial against them: they are its --threshold.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hotcount._report_numbers import can_tell, least_values, number, whole
+from hotcount._report_numbers import number
 from hotcount.errors import ConfigError
 
-SLO_TAKES = (
-    "terms such as p99<10ms, p99.9<=50ms, max<1s, stale.p99<1s, err<0.1%, lost=0, double=0 and "
-    "ghost=0"
-)
 RATES_TAKE = "500:20000:x1.5, 500:2000:+250 or a rising list such as 500,1k,5k"
 MOST_POINTS = 100
 MOST_CALLERS = 1024
 # How many times as long as asked a trial may take, for a percentile of a low rate.
 MOST_LONGER = 5
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Times:
-    """A histogram: ends of its cells, rising, and how many times lie in each."""
-
-    cells: Sequence[tuple[float, int]]
-
-    @property
-    def count(self) -> int:
-        return sum(count for _, count in self.cells)
-
-    def at(self, share: float) -> float:
-        """The percentile, as the end of its cell; 0 if there are no times."""
-        rank = max(1, math.ceil(share * self.count))
-        for end, count in self.cells:
-            rank -= count
-            if rank <= 0:
-                return end
-        return self.cells[-1][0] if self.cells else 0.0
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run: its document by hotcount-load, and the times of its percentiles."""
-
-    document: dict[str, Any]
-    response_us: Times
-    staleness_ms: Times
-
-    @property
-    def result(self) -> dict[str, Any]:
-        return dict(self.document["result"])
-
-    @property
-    def audit(self) -> dict[str, Any]:
-        """Empty: not audited."""
-        return self.document["audit"] or {}
 
 
 def errors_of(trial: dict[str, Any]) -> int:
@@ -71,17 +31,12 @@ def errors_of(trial: dict[str, Any]) -> int:
 # -- values of options ----------------------------------------------------------------------------
 
 
-def _to_ns(seconds: float) -> float:
-    """Seconds, rounded to nanoseconds, so that equal times in different units compare equal."""
-    return round(seconds * 1e9) / 1e9
-
-
 def parse_time(text: str) -> float:
     """Seconds: 10ms, 1.5s, 3m; a number alone has seconds."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|ms|s|m|h)?", text)
     if found is None:
         raise ConfigError(f"'{text}' is no time; it takes a number with ns, us, ms, s, m or h")
-    return _to_ns(float(found[1]) * UNITS[found[2] or "s"])
+    return float(found[1]) * UNITS[found[2] or "s"]
 
 
 def time_text(seconds: float) -> str:
@@ -96,14 +51,6 @@ def parse_rate(text: str) -> float:
     if not 0 < rate <= 1e8:
         raise ConfigError(f"'{text}' is no rate; it takes more than 0 and at most 100M")
     return rate
-
-
-def _share(text: str) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(%?)", text)
-    share = float(found[1]) / (100 if found[2] else 1) if found else math.inf
-    if share > 1:
-        raise ConfigError(f"'{text}' is no share; it takes 0 to 1, or a percentage")
-    return share
 
 
 def _rises(values: Sequence[float]) -> bool:
@@ -163,163 +110,48 @@ def parse_callers(text: str) -> list[int]:
 # -- an SLO ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SloTerm:
-    """One bound: of a percentile of latency or staleness (`share` 1: the slowest), of the share of
-    the calls without an acknowledgement, or of a count of the audit."""
-
-    metric: str  # latency, staleness, err, lost, double, ghost
-    most: float  # Seconds, a share, a count.
-    inclusive: bool  # The bound itself is allowed: <= and =.
-    text: str
-    share: float = 0.0
-
-    @property
-    def is_percentile(self) -> bool:
-        return self.metric in ("latency", "staleness")
-
-    def exceeds(self, value: float) -> bool:
-        return value > self.most if self.inclusive else value >= self.most
+def parse_slo(text: str) -> str:
+    """p99<10ms,err<0.1%,lost=0. hotcount-load reads the terms."""
+    if ">" in text:
+        raise ConfigError(f"'{text}': a bound from below is no SLO")
+    return text
 
 
-def _percentile(name: str) -> float:
-    """p99: 0.99; max: 1. Otherwise 0."""
-    if name == "max":
-        return 1.0
-    found = re.fullmatch(r"p([0-9]+(?:\.[0-9]+)?)", name)
-    percent = float(found[1]) if found else 0.0
-    return percent / 100 if 0 < percent < 100 else 0.0
-
-
-def _parse_term(text: str) -> SloTerm:
-    def refuse(why: object) -> ConfigError:
-        return ConfigError(f"term '{text}': {why}; it takes {SLO_TAKES}")
-
-    def value_of(parse: Callable[[str], float]) -> float:
-        try:
-            return parse(bound)
-        except ConfigError as error:
-            raise refuse(error) from None
-
-    def count(text: str) -> float:
-        if not text.isdecimal():
-            raise ConfigError(f"'{text}' is no count")
-        return int(text)
-
-    found = re.search(r"<=|[<=>]", text)
-    if found is None:
-        raise refuse("it has no < or =")
-    name, sign, bound = text[: found.start()], found[0], text[found.end() :]
-    if sign == ">":
-        raise refuse("a bound from below is no SLO")
-    inclusive = sign != "<"
-    share = _percentile(name.removeprefix("stale."))
-    if share:
-        if sign == "=":
-            raise refuse("a time takes < or <=")
-        most = value_of(parse_time)
-        # 10 is 10 seconds elsewhere; who writes p99<10 here means milliseconds, or does not know.
-        if not bound[-1].isalpha():
-            raise refuse(f"{bound} of what? Its time has no unit")
-        if most <= 0:
-            raise refuse("no call takes no time")
-        metric = "staleness" if name.startswith("stale.") else "latency"
-        return SloTerm(metric, most, inclusive, text, share)
-    if name == "err":
-        most = value_of(_share)
-    elif name in ("lost", "double", "ghost"):
-        most = value_of(count)
-    else:
-        raise refuse(f"'{name}' is not known")
-    if not inclusive and most == 0:
-        raise refuse("nothing is below 0")
-    return SloTerm(name, most, inclusive, text)
-
-
-def parse_slo(text: str) -> list[SloTerm]:
-    """p99<10ms,stale.p99<1s,err<0.1%,lost=0. An error names the term."""
-    return [_parse_term(part) for part in text.split(",")]
-
-
-def trial_length(
-    slo: Sequence[SloTerm], mix: Mapping[str, float], asked_s: float, rate: float
-) -> float:
+def trial_length(slo: str, mix: Mapping[str, float], asked_s: float, rate: float) -> float:
     """Seconds: as asked, or up to five times that, until each percentile has two calls above it, of
     staleness two reads."""
     calls = 0.0
-    for term in slo:
-        if term.is_percentile and term.share < 1:
-            share = mix["read"] / sum(mix.values()) if term.metric == "staleness" else 1
-            calls = max(calls, 2 / (1 - term.share) / share if share else 0)
+    for stale, percent in re.findall(r"(stale\.)?p([0-9.]+)[<=]", slo):
+        share = mix["read"] / sum(mix.values()) if stale else 1
+        calls = max(calls, 2 / (1 - float(percent) / 100) / share if share else 0)
     return min(max(calls / rate, asked_s), MOST_LONGER * asked_s)
 
 
-def _staleness(trial: Trial, share: float) -> tuple[float, int, str]:
-    """Seconds, of how many reads, and why there is no such time."""
-    never = trial.audit.get("reads", {}).get("never_right", 0)
-    dated = trial.staleness_ms.count
-    reads = dated + never
-    if not reads:
-        return 0.0, 0, "no read was told a count that could be checked"
-    # A number that was right at no moment has been wrong for longer than any time.
-    rank = math.ceil(share * reads)
-    if rank > dated:
-        return 0.0, reads, f"{never} of {reads} reads were right at no moment"
-    return _to_ns(trial.staleness_ms.at(rank / dated) * 1e-3), reads, ""
+def _missed(slo: str, trial: dict[str, Any]) -> list[tuple[str, bool]]:
+    """The terms that do not hold, with the figure, and whether too few calls tell it."""
+    return [
+        (f"{term}: {checked['figure']}", checked["too_few"])
+        for term, checked in zip(slo.split(","), trial["thresholds"])
+        if not checked["met"]
+    ]
 
 
-def _found(term: SloTerm, trial: Trial) -> tuple[float, int, str]:
-    if term.metric == "staleness":
-        return _staleness(trial, term.share)
-    times = trial.response_us
-    return _to_ns(times.at(term.share) * 1e-6), times.count, ""
-
-
-def _needs(term: SloTerm, count: int) -> str:
-    """p99.9 needs 1,000 calls, a trial had 252"""
-    what = "calls" if term.metric == "latency" else "reads"
-    name = re.split("[<=]", term.text)[0]
-    return f"{name} needs {whole(least_values(term.share))} {what}, a trial had {whole(count)}"
-
-
-def _why_not(term: SloTerm, trial: Trial) -> str:
-    if term.is_percentile:
-        seconds, count, none_because = _found(term, trial)
-        if none_because:
-            return f"{term.text}: {none_because}"
-        if term.exceeds(seconds):
-            return f"{term.text}: {number(seconds * 1000)} ms"
-        known = term.share >= 1 or can_tell(count, term.share)
-        return "" if known else _needs(term, count)
-    if term.metric == "err":
-        share = errors_of(trial.document) / max(1, trial.result["offered"]["scheduled"])
-        return f"{term.text}: {number(100 * share)} %" if term.exceeds(share) else ""
-    count = trial.audit.get(term.metric, 0)
-    return f"{term.text}: {count}" if term.exceeds(count) else ""
-
-
-def why_not(slo: Sequence[SloTerm], trial: Trial) -> list[str]:
+def why_not(slo: str, trial: dict[str, Any]) -> list[str]:
     """Why the trial does not meet the SLO; empty: it does. An overloaded trial meets no SLO. A
-    percentile with no call above it is unknown, and so does not meet its bound."""
-    result = trial.result
+    percentile of too few calls is unknown, and so does not meet its bound."""
+    result = trial["result"]
     misses = []
     if not result["offered"]["carried"]:
         share = 100 * result["offered"]["share"]
         misses.append(f"overloaded: {share:.1f} % was sent in time, bound by {result['bound']}")
-    return misses + [why for term in slo if (why := _why_not(term, trial))]
+    return misses + [why for why, _ in _missed(slo, trial)]
 
 
-def too_short(slo: Sequence[SloTerm], asked_s: float, trial: Trial) -> list[str]:
+def too_short(slo: str, asked_s: float, trial: dict[str, Any]) -> list[str]:
     """The percentiles for which even a trial of the longest duration has too few values."""
-    if trial.document["settings"]["duration_s"] < MOST_LONGER * asked_s * (1 - 1e-9):
+    if trial["settings"]["duration_s"] < MOST_LONGER * asked_s * (1 - 1e-9):
         return []
-    found = []
-    for term in slo:
-        if term.is_percentile:
-            why = _needs(term, _found(term, trial)[1]) if term.share < 1 else ""
-            if why and _why_not(term, trial) == why:
-                found.append(why)
-    return found
+    return [why for why, too_few in _missed(slo, trial) if too_few]
 
 
 # -- the next rate --------------------------------------------------------------------------------

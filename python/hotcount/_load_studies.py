@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from hotcount._load_scale import EXTRAPOLATION, fit_law, law_per_s, with_interval
-from hotcount._load_slo import Trial, errors_of
+from hotcount._load_slo import errors_of
 from hotcount._load_trials import Failed
 from hotcount._report_numbers import can_tell, number, table, whole
 
 Document = dict[str, Any]
 PASSED, BROKEN, INCONCLUSIVE = "passed", "broken", "inconclusive"
+OVERLOADED = "overloaded"  # A verdict: the strategy did not keep up, and nothing else is wrong.
 EXIT_CODES = {PASSED: 0, BROKEN: 1, INCONCLUSIVE: 3}
 
 
@@ -30,7 +31,7 @@ class Runs(Protocol):
     def settings(self) -> list[Document]: ...
     @property
     def provenance(self) -> Document: ...
-    def run(self, name: str, *options: str) -> Trial: ...
+    def run(self, name: str, *options: str) -> Document: ...
 
 
 def now() -> str:
@@ -51,16 +52,6 @@ def document_of(kind: str, runs: Runs, started: str, conclusion: str, **more: An
 def machine_of(document: Document) -> str:
     machine = document["machine"]
     return f"{machine['cpus']} x {machine['cpu_model']}, {machine['kernel']}"
-
-
-def overloaded(trial: Document) -> bool:
-    """The only thing wrong is that the strategy did not keep up with the schedule."""
-    reasons = trial["reasons"]
-    return bool(
-        trial["conclusion"] == INCONCLUSIVE
-        and len(reasons) == 1
-        and reasons[0].startswith("overloaded")
-    )
 
 
 def worst(conclusions: Sequence[str]) -> str:
@@ -110,7 +101,7 @@ def sweep(runs: Runs, rates: Sequence[float], arrival: str = "poisson") -> Docum
                 trial = runs.run(
                     f"sweep-{strategy}-{at:02}", "-s", strategy, "-r", repr(rate),
                     "--arrival", arrival,
-                ).document  # fmt: skip
+                )  # fmt: skip
             except Failed as error:
                 if not measured:
                     raise
@@ -118,7 +109,7 @@ def sweep(runs: Runs, rates: Sequence[float], arrival: str = "poisson") -> Docum
                 conclusions.append(INCONCLUSIVE)
                 break
             measured = True
-            if not overloaded(trial):
+            if trial["verdict"] != OVERLOADED:
                 conclusions.append(trial["conclusion"])
             found["trials"].append(trial)
     return document_of("sweep", runs, started, worst(conclusions), strategies=results)
@@ -126,7 +117,7 @@ def sweep(runs: Runs, rates: Sequence[float], arrival: str = "poisson") -> Docum
 
 def _outcome(trial: Document) -> str:
     """One word for people; the reasons stand below."""
-    return "overloaded" if overloaded(trial) else str(trial["conclusion"])
+    return str(trial["verdict" if trial["verdict"] == OVERLOADED else "conclusion"])
 
 
 def sweep_text(document: Document) -> str:
@@ -208,7 +199,7 @@ def _scale_one(runs: Runs, settings: Document, callers: Sequence[int], rounds: i
             trial = runs.run(
                 f"scale-{strategy}-{each:02}-{workers}", "-s", strategy, "-w", str(workers),
                 *in_flight,
-            ).document  # fmt: skip
+            )  # fmt: skip
         except Failed as error:
             found["reasons"].append(f"it could not be measured: {error}")
             conclusions.append(INCONCLUSIVE)
@@ -317,7 +308,7 @@ def calibrate(runs: Runs) -> Document:
     def run(name: str, *options: str) -> Document:
         if runs.interrupted:
             raise Failed("the calibration was interrupted")
-        trials.append(runs.run(name, *options).document)
+        trials.append(runs.run(name, *options))
         return dict(trials[-1]["result"])
 
     def cpu_us(result: Document) -> float:

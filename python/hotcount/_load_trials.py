@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hotcount._load_slo import Times, Trial
 from hotcount.errors import HotcountError
 
 INCONCLUSIVE = 3
@@ -80,7 +79,7 @@ class Trials:
         found: list[dict[str, Any]] = self.ready["settings"]
         return found
 
-    def run(self, name: str, *options: str) -> Trial:
+    def run(self, name: str, *options: str) -> dict[str, Any]:
         """Makes one run with these options; the folder of --out keeps it under this name."""
         assert self._process.stdin is not None
         try:
@@ -92,8 +91,7 @@ class Trials:
         if "error" in document:
             why = str(document["error"]).strip().removeprefix("hotcount-load: ")
             raise Failed(why, document["exit_code"])
-        cells = document.pop("cells")
-        return Trial(document, Times(cells["response_us"]), Times(cells["staleness_ms"]))
+        return document
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -307,13 +307,9 @@ class Program {
         nlohmann::json ready = begin_document("ready", provenance);
         for (const StrategyGroup& group : settings_.groups) {
             for (const std::string& name : group.strategies) {
-                const auto strategy = find_strategy(name);
-                if (!strategy) return fail(strategy.error());
                 TrialSettings trial = group.trial;
                 trial.strategy = name;
-                nlohmann::json settings = describe_settings(trial);
-                settings["reads"] = strategy->reads_if(false).str();
-                ready["settings"].push_back(std::move(settings));
+                ready["settings"].push_back(describe_settings(trial));
             }
         }
         if (!write_line(ready)) return kInconclusive;
@@ -352,10 +348,7 @@ class Program {
         use_servers_in(trial);
         const auto done = trials.run(std::move(trial), name, name);
         if (!done) return refuse(done.error().message, exit_code_of(done.error()));
-        nlohmann::json document = trial_document(*done);
-        document["cells"] = {{"response_us", cells_of(done->load.response_ns, 1e3)},
-                             {"staleness_ms", cells_of(done->audit.staleness_ns, 1e6)}};
-        return document;
+        return trial_document(*done);
     }
 
     bool write_line(const nlohmann::json& document) {

@@ -1,6 +1,7 @@
 // The conclusion of a trial: whether it passed, and the reasons if it did not.
 #include <fmt/core.h>
 
+#include <cmath>
 #include <optional>
 
 #include "compare.hpp"
@@ -9,57 +10,94 @@
 namespace hotcount::loadtest {
 namespace {
 
-/// The trial's value of a threshold's figure. Empty: too few calls or reads for such a percentile.
-std::optional<double> figure_of(const TrialResult& trial, const Threshold& threshold) {
-    const double quantile = threshold.quantile();
-    if (quantile > 0) {
-        const Histogram& times =
-            threshold.of_staleness() ? trial.audit.staleness_ns : trial.times();
-        if (times.count() == 0 || !can_tell(times.count(), quantile)) return std::nullopt;
-        return static_cast<double>(times.value_at(quantile));
-    }
-    const Tally& tally = trial.load.tally;
-    if (threshold.figure == "rate") return trial.load.per_second(tally.ok());
-    if (threshold.figure == "err") {
-        const auto due = static_cast<double>(tally.answered() + trial.load.censored);
-        const auto bad = static_cast<double>(tally.failed + tally.unknown + trial.load.censored);
-        return due > 0 ? std::optional{bad / due} : std::nullopt;
-    }
-    const AuditResult& audit = trial.audit;
-    return static_cast<double>(threshold.figure == "lost"     ? audit.lost()
-                               : threshold.figure == "double" ? audit.doubled()
-                                                              : audit.ghost());
-}
-
 /// As many calls had no success that the percentile is one of theirs, which the histogram has as
 /// slower than --timeout: no limit above is met by them.
 bool is_of_no_success(const TrialResult& trial, const Threshold& threshold) {
-    const double quantile = threshold.quantile();
-    if (quantile == 0 || threshold.of_staleness() || threshold.bound.starts_with('>')) return false;
+    if (threshold.of_staleness() || threshold.bound.starts_with('>')) return false;
     const Tally& tally = trial.load.tally;
     const auto bad = static_cast<double>(tally.failed + tally.unknown + trial.load.censored);
-    return bad > 0 && bad > (1 - quantile) * static_cast<double>(trial.times().count());
+    return bad > 0 && bad > (1 - threshold.quantile()) * static_cast<double>(trial.times().count());
 }
 
-/// Compares an audited trial with its thresholds. Returns a reason for each one that is missed.
+/// A percentile of latency or staleness.
+void check_time(const TrialResult& trial, Checked& checked) {
+    const Threshold& threshold = checked.threshold;
+    const bool stale = threshold.of_staleness();
+    const Histogram& times = stale ? trial.audit.staleness_ns : trial.times();
+    // A number that was right at no moment has been wrong for longer than any time.
+    const std::uint64_t never = stale ? trial.audit.reads_never_right : 0;
+    const std::uint64_t count = times.count() + never;
+    checked.unit = "ms";
+    checked.too_few = count == 0 || !can_tell(count, threshold.quantile());
+    if (checked.too_few) {
+        checked.figure =
+            fmt::format("it needs {} {}, and there were {}",
+                        whole(threshold.quantile() < 1 ? least_values(threshold.quantile()) : 1),
+                        stale ? "reads whose count could be checked" : "calls", whole(count));
+        return;
+    }
+    const double rank = std::ceil(threshold.quantile() * static_cast<double>(count));
+    if (rank > static_cast<double>(times.count())) {
+        checked.figure =
+            fmt::format("{} of {} reads were right at no moment", whole(never), whole(count));
+        return;
+    }
+    if (is_of_no_success(trial, threshold)) {
+        checked.figure = "a call without a success";
+        return;
+    }
+    const std::int64_t ns = times.value_at(never == 0 ? threshold.quantile()
+                                                      : rank / static_cast<double>(times.count()));
+    checked.found = static_cast<double>(ns) * 1e-6;
+    checked.figure = three_digits(*checked.found) + " ms";
+    checked.met = threshold.is_met_by(static_cast<double>(ns));
+}
+
+void check_number(const TrialResult& trial, Checked& checked) {
+    const std::string& name = checked.threshold.figure;
+    const Tally& tally = trial.load.tally;
+    const AuditResult& audit = trial.audit;
+    if (name == "err") {
+        const auto due = static_cast<double>(tally.answered() + trial.load.censored);
+        const auto bad = static_cast<double>(tally.failed + tally.unknown + trial.load.censored);
+        checked.unit = "share";
+        checked.too_few = due == 0;
+        checked.found = due > 0 ? bad / due : 0;
+        checked.figure =
+            due > 0 ? fmt::format("{:.3g} %", 100 * *checked.found) : "there were no calls";
+    } else if (name == "rate") {
+        checked.unit = "per_s";
+        checked.found = trial.load.per_second(tally.ok());
+        checked.figure = three_digits(*checked.found) + "/s";
+    } else {
+        checked.unit = "count";
+        checked.found = static_cast<double>(name == "lost"     ? audit.lost()
+                                            : name == "double" ? audit.doubled()
+                                                               : audit.ghost());
+        checked.figure = grouped(*checked.found);
+    }
+    checked.met = !checked.too_few && checked.threshold.is_met_by(*checked.found);
+}
+
+/// Compares an audited trial with its thresholds. Returns a reason for each one that is missed, and
+/// adds one to `unknown` for each that the load was too short for.
 std::vector<std::string> check_thresholds(TrialResult& trial, std::vector<std::string>& unknown) {
     std::vector<std::string> missed;
     trial.checked.clear();
     for (const Threshold& threshold : trial.settings.thresholds) {
-        const auto value = figure_of(trial, threshold);
-        if (!value) {
-            unknown.push_back(
-                fmt::format("threshold {}: too few calls or reads for such a percentile; "
-                            "a longer --duration has more",
-                            threshold.text));
-            continue;
+        Checked& checked = trial.checked.emplace_back();
+        checked.threshold = threshold;
+        if (threshold.quantile() > 0) {
+            check_time(trial, checked);
+        } else {
+            check_number(trial, checked);
         }
-        const bool no_success = is_of_no_success(trial, threshold);
-        trial.checked.push_back(
-            {threshold, *value, threshold.is_met_by(*value) && !no_success, no_success});
-        if (trial.checked.back().met) continue;
-        missed.push_back(
-            fmt::format("threshold {}: {}", threshold.text, threshold_value(trial.checked.back())));
+        const std::string why = fmt::format("threshold {}: {}", threshold.text, checked.figure);
+        if (checked.too_few) {
+            unknown.push_back(why + "; a longer --duration has more");
+        } else if (!checked.met) {
+            missed.push_back(why);
+        }
     }
     return missed;
 }
@@ -95,25 +133,6 @@ std::string limit_of(const TrialResult& trial) {
     }
     return "the system under test: of its answers, half took twice as long as the fastest or "
            "longer";
-}
-
-std::optional<double> Checked::found() const {
-    if (no_success) return std::nullopt;
-    return threshold.quantile() > 0 ? value * 1e-6 : value;
-}
-
-std::string_view Checked::unit() const {
-    if (threshold.quantile() > 0) return "ms";
-    if (threshold.figure == "err") return "share";
-    return threshold.figure == "rate" ? "per_s" : "count";
-}
-
-std::string threshold_value(const Checked& checked) {
-    const Threshold& threshold = checked.threshold;
-    if (checked.no_success) return "a call without a success";
-    if (threshold.quantile() > 0) return three_digits(checked.value * 1e-6) + " ms";
-    if (threshold.figure == "err") return fmt::format("{:.3g} %", 100 * checked.value);
-    return threshold.figure == "rate" ? three_digits(checked.value) + "/s" : grouped(checked.value);
 }
 
 std::string_view to_string(Conclusion conclusion) {

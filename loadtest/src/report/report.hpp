@@ -75,12 +75,8 @@ nlohmann::json describe_provenance(const std::vector<std::string>& command_line)
 /// The beginning of every document of a command, and its end.
 nlohmann::json begin_document(std::string_view kind, const nlohmann::json& provenance);
 void add_conclusion(nlohmann::json& document, Conclusion conclusion);
-/// A trial as a member of a document.
+/// A trial as a member of a document; while its load runs, without figures.
 nlohmann::json trial_document(const TrialResult& trial);
-
-/// The times of a histogram, for percentiles of all kinds: the end of each cell in units, and how
-/// many lie in it.
-nlohmann::json cells_of(const Histogram& times, double unit_ns);
 
 /// run.json, and the output of `run --json`. While the load runs, it has the settings only. A run
 /// without an audit has null for it.

@@ -36,6 +36,7 @@ json describe(const Summary& summary) {
     result["overloaded"] = summary.overloaded;
     result["audit"] = summary.not_run() ? json(nullptr) : audit_figures(summary.audit);
     result["not_run"] = summary.not_run();
+    result["verdict"] = summary.verdict();
     result["conclusion"] = to_string(summary.conclusion);
     result["reasons"] = summary.reasons;
     if (!summary.trials.empty()) {
@@ -48,6 +49,7 @@ json describe(const Summary& summary) {
         trials.push_back({{"started", trial.started},
                           {"result", trial_figures(trial)},
                           {"audit", audit_of(trial)},
+                          {"verdict", trial.verdict()},
                           {"conclusion", to_string(trial.conclusion)},
                           {"reasons", trial.reasons}});
     }
@@ -68,27 +70,25 @@ void add_conclusion(json& document, Conclusion conclusion) {
 }
 
 json trial_document(const TrialResult& trial) {
-    return {{"started", trial.started},
-            {"settings", describe_settings(trial.settings)},
-            {"place", trial.place},
-            {"contract", describe(trial.contract, trial.settings.strategy)},
-            {"result", trial_figures(trial)},
-            {"audit", audit_of(trial)},
-            {"conclusion", to_string(trial.conclusion)},
-            {"reasons", trial.reasons}};
-}
-
-json cells_of(const Histogram& times, double unit_ns) {
-    json cells = json::array();
-    if (times.count() == 0) return cells;
-    const std::size_t last = Histogram::cell_of(times.max());
-    for (std::size_t cell = Histogram::cell_of(times.min()); cell <= last; ++cell) {
-        if (times.count_in(cell) == 0) continue;
-        // As value_at() has it.
-        const auto end = static_cast<double>(std::min(Histogram::cell_end(cell), times.max()));
-        cells.push_back({end / unit_ns, times.count_in(cell)});
+    json document = {{"started", trial.started},
+                     {"settings", describe_settings(trial.settings)},
+                     {"place", trial.place},
+                     {"contract", describe(trial.contract, trial.settings.strategy)}};
+    if (trial.state == RunState::running) return document;
+    document["result"] = trial_figures(trial);
+    document["audit"] = audit_of(trial);
+    for (const Checked& one : trial.checked) {
+        document["thresholds"].push_back({{"threshold", one.threshold.text},
+                                          {"found", one.found ? json(*one.found) : json(nullptr)},
+                                          {"unit", one.unit},
+                                          {"figure", one.figure},
+                                          {"met", one.met},
+                                          {"too_few", one.too_few}});
     }
-    return cells;
+    document["verdict"] = trial.verdict();
+    document["conclusion"] = to_string(trial.conclusion);
+    document["reasons"] = trial.reasons;
+    return document;
 }
 
 json describe_provenance(const std::vector<std::string>& command_line) {
@@ -103,23 +103,9 @@ std::string_view to_string(RunState state) {
 
 json run_document(const TrialResult& trial, const json& provenance) {
     json document = begin_document("run", provenance);
+    document.update(trial_document(trial));
     document["state"] = to_string(trial.state);
-    document["started"] = trial.started;
-    document["settings"] = describe_settings(trial.settings);
-    document["place"] = trial.place;
-    document["contract"] = describe(trial.contract, trial.settings.strategy);
-    if (trial.state == RunState::running) return document;
-    document["result"] = trial_figures(trial);
-    document["audit"] = audit_of(trial);
-    for (const Checked& one : trial.checked) {
-        const auto found = one.found();
-        document["thresholds"].push_back({{"threshold", one.threshold.text},
-                                          {"found", found ? json(*found) : json(nullptr)},
-                                          {"unit", one.unit()},
-                                          {"met", one.met}});
-    }
-    document["reasons"] = trial.reasons;
-    add_conclusion(document, trial.conclusion);
+    if (trial.state != RunState::running) add_conclusion(document, trial.conclusion);
     return document;
 }
 

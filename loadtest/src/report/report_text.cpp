@@ -284,8 +284,10 @@ std::string load_lines(const TrialResult& trial) {
     if (tally.failed + tally.unknown + load.censored > 0) text += failed_in_percentiles(settings);
     text += fmt::format("  the rate was limited by {}\n", limit_of(trial));
     for (const Checked& one : trial.checked) {
-        text += fmt::format("  threshold {}: {}, {}\n", one.threshold.text, threshold_value(one),
-                            one.met ? "met" : "MISSED");
+        text += fmt::format("  threshold {}: {}, {}\n", one.threshold.text, one.figure,
+                            one.met       ? "met"
+                            : one.too_few ? "not known"
+                                          : "MISSED");
     }
     text += recovery_lines(trial.recoveries, trial.audit);
     if (load.repeated > 0) {

@@ -84,13 +84,12 @@ inline Conclusion worse_of(Conclusion one, Conclusion other) { return std::max(o
 /// One threshold and the figure that was held to it.
 struct Checked {
     Threshold threshold{};
-    double value{0};
+    /// In its unit: ms, per_s, share or count. Empty: there is none, for the reason in `figure`.
+    std::optional<double> found{};
+    std::string_view unit{};
+    std::string figure{};  ///< For people: 12.3 ms, 0.2 %.
     bool met{false};
-    bool no_success{false};  ///< The percentile is that of a call that failed or was not served.
-
-    /// For JSON: the figure in its unit, ms, per_s, share or count. Empty if no_success.
-    std::optional<double> found() const;
-    std::string_view unit() const;
+    bool too_few{false};  ///< Too few calls or reads for such a percentile: it says nothing.
 };
 
 /// As run.json says it.
@@ -124,7 +123,7 @@ struct TrialResult {
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};  ///< Why it is not `passed`.
-    std::vector<Checked> checked{};      ///< The thresholds whose figures are known.
+    std::vector<Checked> checked{};      ///< The thresholds, once the audit has come to an end.
 
     /// The one word of the trial: passed; allowed, where a contract allows what the audit found;
     /// overloaded; or that of its conclusion.
@@ -146,8 +145,6 @@ struct TrialResult {
 
 /// The bottleneck that limited the rate, for people.
 std::string limit_of(const TrialResult& trial);
-/// The figure in its unit: 12.3 ms, 0.2 %.
-std::string threshold_value(const Checked& checked);
 
 /// The load was to write, and the audit has no acknowledged write to look for: it proves nothing.
 bool nothing_to_audit(const TrialSettings& settings, const AuditResult& audit);

@@ -441,6 +441,8 @@ TEST(CommandLine, ThresholdsAddUpAndHaveUnits) {
     EXPECT_EQ(
         accept({"run", "-s", "memory/script", "--threshold", "lost==0"}).trial.thresholds.size(),
         1U);
+    // A study holds limiters to the SLO of all others.
+    accept({"run", "--each", "-s", "memory/gcra,memory", "--threshold", "lost=0"});
 }
 
 TEST(CommandLine, TablesOfTheUsersOwnAreInADatabaseThatIsThere) {

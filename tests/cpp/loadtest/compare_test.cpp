@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "made_parts.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -64,16 +66,7 @@ TrialResult trial(std::uint64_t votes, Conclusion conclusion = Conclusion::passe
 }
 
 PartResult part(std::vector<TrialResult> naive, std::vector<TrialResult> batched) {
-    PartResult result;
-    result.part.strategies = {"naive", "batched"};
-    result.part.baseline = "naive";
-    result.summaries.resize(2);
-    result.summaries[0].strategy = "naive";
-    result.summaries[0].trials = std::move(naive);
-    result.summaries[1].strategy = "batched";
-    result.summaries[1].trials = std::move(batched);
-    summarise(result);
-    return result;
+    return part_of({{"naive", std::move(naive)}, {"batched", std::move(batched)}});
 }
 
 TEST(Summarise, TakesMediansAndRatiosWithinRounds) {
@@ -113,32 +106,11 @@ TEST(Summarise, AnythingElseIsNot) {
     EXPECT_EQ(broken.conclusion, Conclusion::broken);
 }
 
-/// So many rounds of each, with votes around these.
-PartResult rounds(std::size_t count, double batched, double again) {
-    PartResult result;
-    result.part.strategies = {"naive", "batched"};
-    result.part.baseline = "naive";
-    result.part.rounds = static_cast<std::uint32_t>(count);
-    result.summaries.resize(3);
-    const double middle[] = {10'000, batched, again};
-    const char* const names[] = {"naive", "batched", "naive/again"};
-    for (std::size_t i = 0; i < 3; ++i) {
-        result.summaries[i].strategy = names[i];
-        for (std::size_t round = 0; round < count; ++round) {
-            // The machine itself is twice as fast in one round as in another.
-            const double machine = 1 + static_cast<double>(round) / static_cast<double>(count);
-            const double own = 1 + 0.001 * static_cast<double>((round * 7 + i * 3) % 5);
-            result.summaries[i].trials.push_back(
-                trial(static_cast<std::uint64_t>(middle[i] * machine * own)));
-        }
-    }
-    result.summaries[2].role = Role::control;
-    summarise(result);
-    return result;
-}
-
 TEST(Summarise, AControlThatDidNotRunIsNoFindingButABrokenOneIs) {
-    PartResult result = rounds(2, 11'000, 10'000);
+    PartResult result = part_of({{"naive", {trial(10'000), trial(15'000)}},
+                                 {"batched", {trial(11'000), trial(16'600)}},
+                                 {"naive/again", {trial(10'010), trial(14'990)}}},
+                                Role::control);
     EXPECT_EQ(result.conclusion, Conclusion::passed);
     TrialResult& control = result.summaries[2].trials[0];
     control.conclusion = Conclusion::inconclusive;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "made_parts.hpp"
 #include "report/progress.hpp"
 #include "report/report.hpp"
 
@@ -94,20 +95,11 @@ TEST(RunTable, APercentileWithNoCallAboveItIsNotShown) {
 }
 
 TEST(ComparisonTable, TheFloorHidesTheRangeToo) {
-    PartResult result;
-    result.part.settings.arrival = Arrival::poisson;
-    result.part.strategies = {"naive", "batched"};
-    result.part.baseline = "naive";
-    result.part.rounds = 6;
-    result.summaries.resize(2);
-    for (std::size_t at = 0; at < 2; ++at) {
-        result.summaries[at].strategy = result.part.strategies[at];
-        for (int round = 0; round < 6; ++round) {
-            const std::int64_t p99_us = at == 0 ? 500 : 5'000;
-            result.summaries[at].trials.push_back(trial(Arrival::poisson, p99_us, 300));
-        }
-    }
-    summarise(result);
+    const auto six_of = [](std::int64_t p99_us) {
+        return std::vector<TrialResult>(6, trial(Arrival::poisson, p99_us, 300));
+    };
+    const PartResult result = part_of({{"naive", six_of(500)}, {"batched", six_of(5'000)}},
+                                      Role::named, Arrival::poisson);
     const std::string table = comparison_table(result).str();
     EXPECT_THAT(row(table, "naive"),
                 AllOf(HasSubstr("<= 0.600 (floor)"), Not(HasSubstr(".. 0.5"))));
@@ -128,31 +120,25 @@ TEST(RunTable, SmallFiguresKeepTheirDigitsAndLargeOnesTheirCommas) {
     EXPECT_THAT(run_table(shown).str(), HasSubstr("builds"));
 }
 
-/// Eight rounds in which the baseline with four callers makes `best` times what it makes with all.
-Comparison with_best(double best) {
-    PartResult result;
-    result.part.name = "closed";
-    result.part.settings.arrival = Arrival::closed;
-    result.part.strategies = {"naive", "batched"};
-    result.part.baseline = "naive";
-    result.part.rounds = 8;
-    const std::vector<std::pair<std::string, double>> made = {
-        {"naive", 1000}, {"batched", 5000}, {"naive@4", 1000 * best}};
-    for (const auto& [name, votes] : made) {
-        Summary& summary = result.summaries.emplace_back();
-        summary.strategy = name;
-        for (int round = 0; round < 8; ++round) {
-            summary.trials.push_back(trial(Arrival::closed, 600, 20));
-            summary.trials.back().load.tally.votes_ok =
-                static_cast<std::uint64_t>(votes) + static_cast<std::uint64_t>(round);
-        }
-    }
-    result.summaries.back().role = Role::best;
-    summarise(result);
+Comparison only(PartResult result) {
     Comparison comparison;
     comparison.conclusion = result.conclusion;
     comparison.parts.push_back(std::move(result));
     return comparison;
+}
+
+/// Eight rounds in which the baseline with four callers makes `best` times what it makes with all.
+Comparison with_best(double best) {
+    const auto made = [](double votes) {
+        std::vector<TrialResult> trials(8, trial(Arrival::closed, 600, 20));
+        for (std::size_t round = 0; round < trials.size(); ++round) {
+            trials[round].load.tally.votes_ok = static_cast<std::uint64_t>(votes) + round;
+        }
+        return trials;
+    };
+    return only(
+        part_of({{"naive", made(1000)}, {"batched", made(5000)}, {"naive@4", made(1000 * best)}},
+                Role::best));
 }
 
 TEST(CompareText, ABestNumberOfCallersThatIsNoFasterInTheRoundsIsNoMeasure) {
@@ -260,6 +246,22 @@ TEST(Thresholds, MissedOnesAreTheVerdictAndNamedWithTheirFigure) {
     const TrialResult unknown = concluded("p99.9<1s");
     EXPECT_EQ(unknown.conclusion, Conclusion::inconclusive);
     EXPECT_THAT(unknown.reasons.front(), HasSubstr("longer --duration"));
+}
+
+TEST(Thresholds, ANumberThatWasRightAtNoMomentIsStalerThanAnyTime) {
+    TrialResult shown = trial(Arrival::poisson, 600, 20);
+    shown.settings.thresholds =
+        parse_thresholds("stale.p98<1ms,stale.p99<1h,stale.p99.9<1h").value();
+    for (int read = 0; read < 98; ++read) shown.audit.staleness_ns.record(0);
+    shown.audit.reads_never_right = 2;
+    conclude(shown);
+    EXPECT_EQ(shown.conclusion, Conclusion::missed);
+    EXPECT_TRUE(shown.checked[0].met);
+    EXPECT_FALSE(shown.checked[1].met || shown.checked[1].too_few);
+    EXPECT_EQ(shown.checked[1].figure, "2 of 100 reads were right at no moment");
+    EXPECT_TRUE(shown.checked[2].too_few);
+    EXPECT_THAT(shown.checked[2].figure, HasSubstr("it needs 1,000 reads"));
+    EXPECT_THAT(run_text(shown, false), HasSubstr("not known"));
 }
 
 TEST(Thresholds, JsonHasTheFigureAsANumberInItsUnit) {
@@ -374,23 +376,11 @@ TEST(Progress, TrialsThatAreNotNeededAreNotWaitedFor) {
                             Not(HasSubstr("\r"))));
 }
 
-/// Interrupted in its second round, before batched had run at all.
+/// Interrupted before batched had run at all.
 Comparison interrupted() {
-    PartResult result;
-    result.part.name = "closed";
-    result.part.settings.arrival = Arrival::closed;
-    result.part.strategies = {"naive", "batched"};
-    result.part.baseline = "naive";
+    PartResult result = part_of({{"naive", {trial(Arrival::closed, 600, 20)}}, {"batched", {}}});
     result.part.rounds = 8;
-    result.summaries.resize(2);
-    result.summaries[0].strategy = "naive";
-    result.summaries[0].trials.push_back(trial(Arrival::closed, 600, 20));
-    result.summaries[1].strategy = "batched";
-    summarise(result);
-    Comparison comparison;
-    comparison.conclusion = result.conclusion;
-    comparison.parts.push_back(std::move(result));
-    return comparison;
+    return only(std::move(result));
 }
 
 TEST(CompareText, AStrategyThatDidNotRunHasNoVerdictAndIsNamed) {
@@ -412,13 +402,7 @@ TEST(CompareText, AStrategyThatDidNotRunHasNoVerdictAndIsNamed) {
 
 TEST(CompareText, ALoadThatWasNotReachedIsNamed) {
     Comparison comparison = interrupted();
-    PartResult open;
-    open.part.name = "open";
-    open.part.strategies = {"naive", "batched"};
-    open.summaries.resize(2);
-    open.summaries[0].strategy = "naive";
-    open.summaries[1].strategy = "batched";
-    summarise(open);
+    PartResult open = part_of({{"naive", {}}, {"batched", {}}}, Role::named, Arrival::poisson);
     EXPECT_EQ(open.conclusion, Conclusion::inconclusive);
     comparison.parts.push_back(std::move(open));
     EXPECT_THAT(compare_text(comparison),
