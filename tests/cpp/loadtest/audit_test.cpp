@@ -18,6 +18,7 @@
 #include "load/run_folder.hpp"
 #include "report/trial.hpp"
 #include "temporary_folder.hpp"
+#include "trial_fixture.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -25,146 +26,45 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-/// Passes everything on; a derived one breaks some of it.
-class BrokenDriver : public Driver {
-  public:
-    BrokenDriver(Driver& inner, std::atomic<std::uint64_t>& breaches, std::uint64_t every = 1000)
-        : inner_(inner), breaches_(breaches), every_(every) {}
-    Answer apply(const Operation& operation) override {
-        if (operation.kind != OperationKind::vote || operation.resent ||
-            votes_.fetch_add(1) % every_ != every_ / 2) {
-            return inner_.apply(operation);
-        }
-        const Answer answer = breach(operation);
-        EXPECT_EQ(answer.outcome, Outcome::ok);
-        ++breaches_;
-        return answer;
-    }
-
+class AuditTest : public TrialTest {
   protected:
-    virtual Answer breach(const Operation& operation) = 0;
-    Driver& inner() { return inner_; }
-
-  private:
-    Driver& inner_;
-    std::atomic<std::uint64_t>& breaches_;
-    std::uint64_t every_;
-    std::atomic<std::uint64_t> votes_{0};
-};
-
-/// Acknowledges one vote in 1,000 without casting it.
-class DroppingDriver final : public BrokenDriver {
-  public:
-    using BrokenDriver::BrokenDriver;
-    Answer breach(const Operation&) override { return {}; }
-};
-
-/// Applies one vote in `every` twice: its row is there once, but it counts 2.
-class DoublingDriver final : public BrokenDriver {
-  public:
-    DoublingDriver(Driver& inner, std::atomic<std::uint64_t>& breaches,
-                   std::shared_ptr<sql::Database> database, const std::string& again,
-                   std::uint64_t every = 1000)
-        : BrokenDriver(inner, breaches, every), database_(std::move(database)), again_(again) {}
-    Answer breach(const Operation& operation) override {
-        const Answer answer = inner().apply(operation);
-        const auto writer = database_->writer(Deadline::after(std::chrono::seconds{5}));
-        EXPECT_TRUE(writer);
-        const auto changed = (*writer)->execute(again_, {operation.item});
-        EXPECT_TRUE(changed) << changed.error().message;
-        return answer;
-    }
-
-  private:
-    std::shared_ptr<sql::Database> database_;
-    sql::Statement again_;
-};
-
-/// With one vote in 1,000, casts another one in the name of somebody who did not vote.
-class GhostDriver final : public BrokenDriver {
-  public:
-    using BrokenDriver::BrokenDriver;
-    Answer breach(const Operation& operation) override {
-        Operation ghost = operation;
-        ghost.user += 1'000'000'000;
-        EXPECT_EQ(inner().apply(ghost).outcome, Outcome::ok);
-        return inner().apply(operation);
-    }
-};
-
-/// Refuses one vote in 1,000, having applied it.
-class LyingDriver final : public BrokenDriver {
-  public:
-    using BrokenDriver::BrokenDriver;
-    Answer apply(const Operation& operation) override {
-        if (operation.kind != OperationKind::vote || calls_.fetch_add(1) % 1000 != 500) {
-            return inner().apply(operation);
-        }
-        EXPECT_EQ(inner().apply(operation).outcome, Outcome::ok);
-        ++lies_;
-        return {Outcome::failed, ErrorCode::deadline};
-    }
-    Answer breach(const Operation& operation) override { return inner().apply(operation); }
-    static std::atomic<std::uint64_t> lies_;
-
-  private:
-    std::atomic<std::uint64_t> calls_{0};
-};
-std::atomic<std::uint64_t> LyingDriver::lies_{0};
-
-/// Takes 50 ms for each call, and then makes it or, with another outcome than ok, does not.
-class LateDriver final : public Driver {
-  public:
-    explicit LateDriver(Driver& inner, Outcome outcome = Outcome::ok)
-        : inner_(inner), outcome_(outcome) {}
-    Answer apply(const Operation& operation) override {
-        std::this_thread::sleep_for(std::chrono::milliseconds{50});
-        if (outcome_ == Outcome::ok) return inner_.apply(operation);
-        return {outcome_, ErrorCode::deadline};
-    }
-
-  private:
-    Driver& inner_;
-    Outcome outcome_;
-};
-
-class AuditTest : public testing::Test {
-  protected:
-    using Wrap = std::function<std::unique_ptr<Driver>(Driver&)>;
-
     AuditTest() {
         settings_.strategy = "batched";
         settings_.workers = 64;
-        settings_.warmup = Duration{0};
-        settings_.duration = std::chrono::seconds{60};
         settings_.max_operations = 6000;
         settings_.traffic.items = 200;
-        // Nothing later may mend what was broken.
-        settings_.traffic.mix = {90, 0, 10};
-        settings_.traffic.dup = 0;
         settings_.database_url = sqlite_url(folder_ / "votes.db");
-    }
-
-    TrialResult run(const Wrap& wrap = {}) {
-        const TrialHooks hooks{interrupt_, {}, {}, wrap};
-        auto trial = run_trial(settings_, folder_.path(), nlohmann::json::object(), hooks);
-        EXPECT_TRUE(trial) << trial.error().message;
-        return trial ? *trial : TrialResult{};
-    }
-
-    template <class Broken>
-    TrialResult run_broken() {
-        return run([&](Driver& inner) { return std::make_unique<Broken>(inner, breaches_); });
     }
 
     std::shared_ptr<sql::Database> database() {
         return sql::open_database(settings_.database_url).value();
     }
-
-    TemporaryFolder folder_;
-    TrialSettings settings_;
-    std::atomic<bool> interrupt_{false};
-    std::atomic<std::uint64_t> breaches_{0};
+    /// Acknowledges one vote in 1,000 without casting it.
+    Behaviour dropping() {
+        return one_in(1000, [](Driver&, const Operation&) { return Answer{}; });
+    }
+    /// With one vote in 1,000, casts another one in the name of somebody who did not vote.
+    Behaviour with_ghosts() {
+        return one_in(1000, [](Driver& sound, const Operation& operation) {
+            Operation ghost = operation;
+            ghost.user += 1'000'000'000;
+            EXPECT_EQ(sound.apply(ghost).outcome, Outcome::ok);
+            return sound.apply(operation);
+        });
+    }
+    /// Runs a statement on the item of one vote in 100, whose row is there once and counts 2.
+    Behaviour doubling(const char* again) {
+        const auto statement = std::make_shared<const sql::Statement>(again);
+        return one_in(100, [this, statement](Driver& sound, const Operation& operation) {
+            const Answer answer = sound.apply(operation);
+            const auto votes = database();  // A lease does not keep it.
+            const auto writer = votes->writer(Deadline::after(std::chrono::seconds{5}));
+            EXPECT_TRUE(writer);
+            const auto changed = (*writer)->execute(*statement, {operation.item});
+            EXPECT_TRUE(changed) << changed.error().message;
+            return answer;
+        });
+    }
 };
 
 TEST_F(AuditTest, EverySoundStrategyPasses) {
@@ -180,8 +80,7 @@ TEST_F(AuditTest, EverySoundStrategyPasses) {
         // A transaction per vote may cost 4 ms; un-votes come after the first 1,024 votes.
         if (strategy != "batched") settings_.max_operations = 250;
         settings_.database_url.clear();
-        const TrialHooks hooks{interrupt_, {}, {}, {}};
-        const auto trial = run_trial(settings_, folder.path(), nlohmann::json::object(), hooks);
+        const auto trial = try_run(folder.path());
         ASSERT_TRUE(trial) << trial.error().message;
         EXPECT_EQ(trial->conclusion, Conclusion::passed) << strategy;
         EXPECT_TRUE(trial->audit.passed());
@@ -201,7 +100,7 @@ TEST_F(AuditTest, EverySoundStrategyPasses) {
 }
 
 TEST_F(AuditTest, FindsEveryVoteThatAStrategyDrops) {
-    const TrialResult trial = run_broken<DroppingDriver>();
+    const TrialResult trial = run(dropping());
     EXPECT_GE(breaches_.load(), 5U);
     EXPECT_EQ(trial.audit.lost(), breaches_.load());
     EXPECT_EQ(trial.audit.doubled(), 0U);
@@ -214,43 +113,30 @@ TEST_F(AuditTest, FindsEveryVoteThatAStrategyDrops) {
     EXPECT_EQ(again->result.lost(), breaches_.load());
 }
 
-TEST_F(AuditTest, FindsEveryVoteThatAStrategyAppliesTwice) {
-    settings_.strategy = "naive";
+TEST_F(AuditTest, FindsEveryVoteThatCountsTwiceInItsItemOrInACell) {
     settings_.max_operations = 400;
-    const TrialResult trial = run([&](Driver& inner) {
-        return std::make_unique<DoublingDriver>(
-            inner, breaches_, database(),
-            "UPDATE item SET vote_count = vote_count + 1 WHERE id = ?1", 100);
-    });
-    EXPECT_GE(breaches_.load(), 2U);
-    EXPECT_EQ(trial.audit.doubled(), breaches_.load());
-    EXPECT_EQ(trial.audit.stored_high, breaches_.load());
-    EXPECT_EQ(trial.audit.counted_high, breaches_.load());
-    EXPECT_EQ(trial.audit.lost(), 0U);
-    EXPECT_EQ(trial.audit.ghost(), 0U);
-    EXPECT_EQ(trial.conclusion, Conclusion::broken);
-}
-
-TEST_F(AuditTest, FindsEveryVoteThatCountsTwiceInACellToo) {
-    settings_.strategy = "slotted";
-    settings_.max_operations = 400;
-    const TrialResult trial = run([&](Driver& inner) {
-        return std::make_unique<DoublingDriver>(
-            inner, breaches_, database(),
-            "UPDATE vote_cell SET n = n + 1 WHERE item = ?1 AND slot = "
-            "(SELECT MIN(slot) FROM vote_cell WHERE item = ?1)",
-            100);
-    });
-    EXPECT_GE(breaches_.load(), 2U);
-    EXPECT_EQ(trial.audit.doubled(), breaches_.load());
-    EXPECT_EQ(trial.audit.counted_high, breaches_.load());
-    EXPECT_EQ(trial.audit.lost(), 0U);
-    EXPECT_EQ(trial.conclusion, Conclusion::broken);
+    for (const auto& [strategy, again] :
+         {std::pair{"naive", "UPDATE item SET vote_count = vote_count + 1 WHERE id = ?1"},
+          std::pair{"slotted",
+                    "UPDATE vote_cell SET n = n + 1 WHERE item = ?1 AND slot = "
+                    "(SELECT MIN(slot) FROM vote_cell WHERE item = ?1)"}}) {
+        const TemporaryFolder folder;
+        settings_.strategy = strategy;
+        settings_.database_url = sqlite_url(folder / "votes.db");
+        const TrialResult trial = try_run(folder.path(), doubling(again)).value();
+        EXPECT_GE(breaches_.load(), 2U) << strategy;
+        EXPECT_EQ(trial.audit.doubled(), breaches_.load()) << strategy;
+        EXPECT_EQ(trial.audit.stored_high, breaches_.load()) << strategy;
+        EXPECT_EQ(trial.audit.counted_high, breaches_.load()) << strategy;
+        EXPECT_EQ(trial.audit.lost(), 0U) << strategy;
+        EXPECT_EQ(trial.audit.ghost(), 0U) << strategy;
+        EXPECT_EQ(trial.conclusion, Conclusion::broken) << strategy;
+    }
 }
 
 TEST_F(AuditTest, ComesToTheSameInParts) {
     settings_.traffic.items = 37;
-    const TrialResult trial = run_broken<GhostDriver>();
+    const TrialResult trial = run(with_ghosts());
     const auto ledger = Ledger::open(folder_ / kLedgerFile).value();
     const auto votes = Votes::make(database()).value();
     for (const std::uint64_t most : {1U, 100U, 1000U, 5000U}) {
@@ -266,7 +152,7 @@ TEST_F(AuditTest, ComesToTheSameInParts) {
 }
 
 TEST_F(AuditTest, FindsEveryRowThatNobodyAttempted) {
-    const TrialResult trial = run_broken<GhostDriver>();
+    const TrialResult trial = run(with_ghosts());
     EXPECT_GE(breaches_.load(), 5U);
     EXPECT_EQ(trial.audit.ghost(), breaches_.load());
     EXPECT_EQ(trial.audit.lost(), 0U);
@@ -275,10 +161,12 @@ TEST_F(AuditTest, FindsEveryRowThatNobodyAttempted) {
 }
 
 TEST_F(AuditTest, FindsEveryVoteThatWasAppliedThoughRefused) {
-    LyingDriver::lies_ = 0;
-    const TrialResult trial = run_broken<LyingDriver>();
-    EXPECT_GE(LyingDriver::lies_.load(), 5U);
-    EXPECT_EQ(trial.audit.ghost(), LyingDriver::lies_.load());
+    const TrialResult trial = run(one_in(1000, [](Driver& sound, const Operation& operation) {
+        EXPECT_EQ(sound.apply(operation).outcome, Outcome::ok);
+        return Answer{Outcome::failed, ErrorCode::deadline};
+    }));
+    EXPECT_GE(breaches_.load(), 5U);
+    EXPECT_EQ(trial.audit.ghost(), breaches_.load());
     EXPECT_EQ(trial.audit.lost(), 0U);
 }
 
@@ -295,24 +183,14 @@ TEST_F(AuditTest, FindsACountThatIsWrong) {
     EXPECT_EQ(again->conclusion, Conclusion::broken);
 }
 
-/// Of twenty calls one has no answer.
-class SometimesLateDriver final : public Driver {
-  public:
-    explicit SometimesLateDriver(Driver& inner) : inner_(inner) {}
-    Answer apply(const Operation& operation) override {
-        const Answer answer = inner_.apply(operation);
-        if (calls_.fetch_add(1) % 20 != 10) return answer;
-        return {Outcome::unknown, ErrorCode::deadline};
-    }
-
-  private:
-    Driver& inner_;
-    std::atomic<std::uint64_t> calls_{0};
-};
-
 TEST_F(AuditTest, FailuresAreAVerdictAndTheirMeasurementIsKept) {
     settings_.max_operations = 400;
-    const auto late = [](Driver& inner) { return std::make_unique<SometimesLateDriver>(inner); };
+    std::atomic<std::uint64_t> calls{0};
+    const auto late = [&](Driver& sound, const Operation& operation) {
+        const Answer answer = sound.apply(operation);
+        if (calls.fetch_add(1) % 20 != 10) return answer;
+        return Answer{Outcome::unknown, ErrorCode::deadline};
+    };
     const TrialResult trial = run(late);
     EXPECT_EQ(trial.load.tally.unknown, 20U);
     EXPECT_TRUE(trial.audit.passed());
@@ -330,36 +208,22 @@ TEST_F(AuditTest, FailuresAreAVerdictAndTheirMeasurementIsKept) {
     const TemporaryFolder second;
     settings_.database_url.clear();
     settings_.max_errors = 0.05;
-    const TrialHooks hooks{interrupt_, {}, {}, late};
-    const auto allowed = run_trial(settings_, second.path(), nlohmann::json::object(), hooks);
+    const auto allowed = try_run(second.path(), late);
     EXPECT_EQ(allowed->conclusion, Conclusion::passed) << testing::PrintToString(allowed->reasons);
 }
-
-/// With its last call takes the votes away.
-class ThievingDriver final : public Driver {
-  public:
-    ThievingDriver(Driver& inner, std::uint64_t calls, std::shared_ptr<sql::Database> database)
-        : inner_(inner), left_(calls), database_(std::move(database)) {}
-    Answer apply(const Operation& operation) override {
-        const Answer answer = inner_.apply(operation);
-        if (--left_ > 0) return answer;
-        const auto writer = database_->writer(Deadline::after(std::chrono::seconds{5}));
-        EXPECT_TRUE((*writer)->run_script("ALTER TABLE vote RENAME TO stolen"));
-        return answer;
-    }
-
-  private:
-    Driver& inner_;
-    std::uint64_t left_;
-    std::shared_ptr<sql::Database> database_;
-};
 
 TEST_F(AuditTest, AnAuditThatIsImpossibleLeavesTheMeasurement) {
     settings_.strategy = "naive";
     settings_.max_operations = 100;
     settings_.workers = 1;
-    const TrialResult trial = run([&](Driver& inner) {
-        return std::make_unique<ThievingDriver>(inner, settings_.max_operations, database());
+    std::uint64_t left = settings_.max_operations;
+    const TrialResult trial = run([&](Driver& sound, const Operation& operation) {
+        const Answer answer = sound.apply(operation);
+        if (--left > 0) return answer;
+        const auto votes = database();
+        const auto writer = votes->writer(Deadline::after(std::chrono::seconds{5}));
+        EXPECT_TRUE((*writer)->run_script("ALTER TABLE vote RENAME TO stolen"));
+        return answer;
     });
     EXPECT_FALSE(trial.audited);
     EXPECT_EQ(trial.load.tally.ok(), 100U);
@@ -383,8 +247,7 @@ TEST_F(AuditTest, AnAuditThatIsImpossibleLeavesTheMeasurement) {
 TEST_F(AuditTest, RefusesTablesThatHoldVotesAlready) {
     ASSERT_EQ(run().conclusion, Conclusion::passed);
     const TemporaryFolder second;
-    const TrialHooks hooks{interrupt_, {}, {}, {}};
-    const auto trial = run_trial(settings_, second.path(), nlohmann::json::object(), hooks);
+    const auto trial = try_run(second.path());
     ASSERT_FALSE(trial);
     EXPECT_EQ(trial.error().code, ErrorCode::config);
     EXPECT_THAT(trial.error().message, HasSubstr("holds"));
@@ -400,31 +263,34 @@ TEST_F(AuditTest, ARunThatSentNothingIsInconclusive) {
     EXPECT_THAT(audit->reasons, Contains(HasSubstr("before its first write")));
 }
 
+/// Takes 50 ms for each call, and then makes it or, with another outcome than ok, does not.
+Behaviour slow(Outcome outcome) {
+    return [outcome](Driver& sound, const Operation& operation) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});
+        return outcome == Outcome::ok ? sound.apply(operation)
+                                      : Answer{outcome, ErrorCode::deadline};
+    };
+}
+
 TEST_F(AuditTest, AStrategyThatNeverComesToItsWindowIsOverloadedAndNothingElse) {
     settings_.arrival = Arrival::uniform;
     settings_.rate_per_s = 1000;
     settings_.workers = 1;
+    settings_.duration = std::chrono::milliseconds{200};
     settings_.warmup = std::chrono::milliseconds{400};
-    settings_.duration = std::chrono::milliseconds{200};
     // In all of its time it serves slots of the warm-up.
-    const TrialResult trial =
-        run([](Driver& inner) { return std::make_unique<LateDriver>(inner); });
-    EXPECT_EQ(trial.load.tally.answered(), 0U);
-    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
-    EXPECT_TRUE(trial.overloaded()) << testing::PrintToString(trial.reasons);
-}
-
-TEST_F(AuditTest, ARunWhoseCallsAllFailIsNotMerelyOverloaded) {
-    settings_.arrival = Arrival::uniform;
-    settings_.rate_per_s = 1000;
-    settings_.workers = 1;
+    const TrialResult late = run(slow(Outcome::ok));
+    EXPECT_EQ(late.load.tally.answered(), 0U);
+    EXPECT_EQ(late.conclusion, Conclusion::inconclusive);
+    EXPECT_TRUE(late.overloaded()) << testing::PrintToString(late.reasons);
+    // One whose calls all fail is not merely overloaded.
+    const TemporaryFolder second;
+    settings_.database_url.clear();
     settings_.warmup = Duration{0};
-    settings_.duration = std::chrono::milliseconds{200};
-    const TrialResult trial =
-        run([](Driver& inner) { return std::make_unique<LateDriver>(inner, Outcome::failed); });
-    EXPECT_GT(trial.load.tally.failed, 0U);
-    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
-    EXPECT_FALSE(trial.overloaded()) << testing::PrintToString(trial.reasons);
+    const TrialResult failing = try_run(second.path(), slow(Outcome::failed)).value();
+    EXPECT_GT(failing.load.tally.failed, 0U);
+    EXPECT_EQ(failing.conclusion, Conclusion::inconclusive);
+    EXPECT_FALSE(failing.overloaded()) << testing::PrintToString(failing.reasons);
 }
 
 TEST_F(AuditTest, AMissingDatabaseIsAnErrorAndIsNotMade) {
@@ -438,12 +304,15 @@ TEST_F(AuditTest, AMissingDatabaseIsAnErrorAndIsNotMade) {
 }
 
 TEST_F(AuditTest, CountersAreHeldAgainstTheirAdds) {
-    settings_.workload = WorkloadKind::counters;
-    settings_.strategy = "memory";
     settings_.database_url.clear();
-    settings_.traffic.mix = {80, 10, 10};
     settings_.max_operations = 50'000;
-    const TrialResult trial = run();
+    const TrialResult dropped = run("memory", dropping());
+    EXPECT_GE(breaches_.load(), 40U);
+    EXPECT_EQ(dropped.audit.lost(), breaches_.load());
+    EXPECT_EQ(dropped.audit.doubled(), 0U);
+    EXPECT_EQ(dropped.conclusion, Conclusion::broken);
+    settings_.traffic.mix = {80, 10, 10};
+    const TrialResult trial = run("memory");
     EXPECT_EQ(trial.conclusion, Conclusion::passed);
     EXPECT_GT(trial.audit.sum, 30'000);
     EXPECT_EQ(trial.audit.items, 200U);
@@ -451,18 +320,6 @@ TEST_F(AuditTest, CountersAreHeldAgainstTheirAdds) {
     const auto again = audit_folder(folder_.path());
     ASSERT_FALSE(again);
     EXPECT_THAT(again.error().message, HasSubstr("in the memory of the run"));
-}
-
-TEST_F(AuditTest, FindsEveryAddThatACounterDrops) {
-    settings_.workload = WorkloadKind::counters;
-    settings_.strategy = "memory";
-    settings_.database_url.clear();
-    settings_.max_operations = 50'000;
-    const TrialResult trial = run_broken<DroppingDriver>();
-    EXPECT_GE(breaches_.load(), 40U);
-    EXPECT_EQ(trial.audit.lost(), breaches_.load());
-    EXPECT_EQ(trial.audit.doubled(), 0U);
-    EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
 }  // namespace

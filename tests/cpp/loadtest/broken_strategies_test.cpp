@@ -17,8 +17,7 @@
 #include <utility>
 
 #include "load/run_folder.hpp"
-#include "report/trial.hpp"
-#include "temporary_folder.hpp"
+#include "trial_fixture.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -26,91 +25,44 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-/// What a broken strategy answers; it may ask the sound one, several times or never.
-using Behaviour = std::function<Answer(Driver& sound, const Operation&)>;
-
-class BrokenStrategy final : public Driver {
-  public:
-    BrokenStrategy(Driver& sound, Behaviour behaviour)
-        : sound_(sound), behaviour_(std::move(behaviour)) {}
-    Answer apply(const Operation& operation) override { return behaviour_(sound_, operation); }
-
-  private:
-    Driver& sound_;
-    Behaviour behaviour_;
-};
-
-class BrokenStrategiesTest : public testing::Test {
+class BrokenStrategiesTest : public TrialTest {
   protected:
     BrokenStrategiesTest() {
         settings_.workers = 8;
-        settings_.warmup = Duration{0};
-        settings_.duration = std::chrono::seconds{60};
         // No call fails on a slow machine.
         settings_.timeout = std::chrono::seconds{20};
         settings_.traffic.items = 40;
-        settings_.traffic.mix = {90, 0, 10};
-        settings_.traffic.dup = 0;
         settings_.key_prefix = "broken_strategies_test";
     }
 
-    TrialResult run(const std::string& strategy, const Behaviour& behaviour,
-                    std::uint64_t operations) {
-        settings_.strategy = strategy;
-        settings_.workload = find_strategy(strategy).value().workload;
+    TrialResult find(const std::string& strategy, std::uint64_t operations,
+                     const Behaviour& behaviour) {
         settings_.max_operations = operations;
-        const TrialHooks hooks{interrupt_, {}, {}, [&](Driver& sound) -> std::unique_ptr<Driver> {
-                                   return std::make_unique<BrokenStrategy>(sound, behaviour);
-                               }};
-        auto trial = run_trial(settings_, folder_.path(), nlohmann::json::object(), hooks);
-        EXPECT_TRUE(trial) << trial.error().message;
-        if (!trial) return {};
-        EXPECT_EQ(exit_code(trial->conclusion), 1) << testing::PrintToString(trial->reasons);
-        return *trial;
+        const TrialResult trial = run(strategy, behaviour);
+        EXPECT_EQ(exit_code(trial.conclusion), 1) << testing::PrintToString(trial.reasons);
+        return trial;
     }
-
-    /// Whether this is the middle one of each 100,000 writes.
-    bool is_the_one() { return writes_.fetch_add(1) % 100'000 == 50'000; }
-
-    TemporaryFolder folder_;
-    TrialSettings settings_;
-    std::atomic<bool> interrupt_{false};
-    std::atomic<std::uint64_t> writes_{0};
-    std::atomic<std::uint64_t> breaches_{0};
 };
 
-TEST_F(BrokenStrategiesTest, OneThatDropsOneIn100000) {
-    const TrialResult trial = run(
-        "memory",
-        [&](Driver& sound, const Operation& operation) -> Answer {
-            if (operation.kind == OperationKind::read || !is_the_one()) {
-                return sound.apply(operation);
-            }
-            ++breaches_;
-            Operation look = operation;
-            look.kind = OperationKind::read;
-            return sound.apply(look);
-        },
-        100'000);
+TEST_F(BrokenStrategiesTest, OneThatDropsOrDoublesOneIn100000) {
+    settings_.traffic.mix = {100, 0, 0};
+    const TrialResult dropped =
+        find("memory", 100'000, one_in(100'000, [](Driver& sound, const Operation& operation) {
+                 Operation look = operation;
+                 look.kind = OperationKind::read;
+                 return sound.apply(look);
+             }));
     EXPECT_EQ(breaches_.load(), 1U);
-    EXPECT_EQ(trial.audit.lost(), 1U);
-    EXPECT_EQ(trial.audit.doubled(), 0U);
-}
-
-TEST_F(BrokenStrategiesTest, OneThatCountsOneIn100000Twice) {
-    const TrialResult trial = run(
-        "memory",
-        [&](Driver& sound, const Operation& operation) {
-            if (operation.kind != OperationKind::read && is_the_one()) {
-                ++breaches_;
-                (void)sound.apply(operation);
-            }
-            return sound.apply(operation);
-        },
-        100'000);
+    EXPECT_EQ(dropped.audit.lost(), 1U);
+    EXPECT_EQ(dropped.audit.doubled(), 0U);
+    const TrialResult doubled =
+        find("memory", 100'000, one_in(100'000, [](Driver& sound, const Operation& operation) {
+                 (void)sound.apply(operation);
+                 return sound.apply(operation);
+             }));
     EXPECT_EQ(breaches_.load(), 1U);
-    EXPECT_EQ(trial.audit.doubled(), 1U);
-    EXPECT_EQ(trial.audit.lost(), 0U);
+    EXPECT_EQ(doubled.audit.doubled(), 1U);
+    EXPECT_EQ(doubled.audit.lost(), 0U);
 }
 
 TEST_F(BrokenStrategiesTest, OneWhoseCountIsMovedInMidRunAndMovedBack) {
@@ -124,19 +76,16 @@ TEST_F(BrokenStrategiesTest, OneWhoseCountIsMovedInMidRunAndMovedBack) {
         EXPECT_TRUE(moved) << moved.error().message;
     };
     std::atomic<std::uint64_t> reads{0};
-    const TrialResult trial = run(
-        "batched",
-        [&](Driver& sound, const Operation& operation) {
-            if (operation.kind != OperationKind::read || reads.fetch_add(1) != 10) {
-                return sound.apply(operation);
-            }
-            move_by(operation.item, 1'000'000);
-            const Answer answer = sound.apply(operation);
-            move_by(operation.item, -1'000'000);
-            EXPECT_GE(answer.returned, 1'000'000);
-            return answer;
-        },
-        300);
+    const TrialResult trial = find("batched", 300, [&](Driver& sound, const Operation& operation) {
+        if (operation.kind != OperationKind::read || reads.fetch_add(1) != 10) {
+            return sound.apply(operation);
+        }
+        move_by(operation.item, 1'000'000);
+        const Answer answer = sound.apply(operation);
+        move_by(operation.item, -1'000'000);
+        EXPECT_GE(answer.returned, 1'000'000);
+        return answer;
+    });
     // Nothing is left of it.
     EXPECT_EQ(trial.audit.lost() + trial.audit.doubled() + trial.audit.ghost(), 0U);
     EXPECT_TRUE(trial.audit.counts_agree());
@@ -158,9 +107,8 @@ TEST_F(BrokenStrategiesTest, OneWhoseReadsAre300MillisecondsOld) {
     using Clock = std::chrono::steady_clock;
     std::mutex mutex;
     std::map<std::int64_t, std::pair<Clock::time_point, Answer>> copies;
-    const TrialResult trial = run(
-        "memory",
-        [&](Driver& sound, const Operation& operation) {
+    const TrialResult trial =
+        find("memory", 50'000, [&](Driver& sound, const Operation& operation) {
             if (operation.kind != OperationKind::read) return sound.apply(operation);
             const std::lock_guard lock(mutex);
             auto& [taken, copy] = copies[operation.item];
@@ -170,8 +118,7 @@ TEST_F(BrokenStrategiesTest, OneWhoseReadsAre300MillisecondsOld) {
                 copy = sound.apply(operation);
             }
             return copy;
-        },
-        50'000);
+        });
     EXPECT_GT(trial.audit.stale_reads, 0U);
     EXPECT_EQ(trial.audit.stale_reads, trial.audit.reads_stale());
     EXPECT_EQ(trial.audit.wrong_reads, 0U);
@@ -191,20 +138,17 @@ TEST_F(BrokenStrategiesTest, OneWhoseReadsAre300MillisecondsOld) {
 TEST_F(BrokenStrategiesTest, OneThatTellsAWrongChanged) {
     settings_.traffic.mix = {80, 10, 10};
     settings_.traffic.users = 50;
-    const TrialResult trial = run(
-        "batched",
-        [&](Driver& sound, const Operation& operation) {
-            Answer answer = sound.apply(operation);
-            const bool first = (answer.said & said::kChanged) != 0;
-            if (operation.kind == OperationKind::vote && first && writes_.fetch_add(1) == 50) {
-                // As if it had been there before: it agrees with itself.
-                answer.said &= static_cast<std::uint8_t>(~said::kChanged);
-                answer.returned = answer.now;
-                ++breaches_;
-            }
-            return answer;
-        },
-        300);
+    const TrialResult trial = find("batched", 300, [&](Driver& sound, const Operation& operation) {
+        Answer answer = sound.apply(operation);
+        const bool first = (answer.said & said::kChanged) != 0;
+        if (operation.kind == OperationKind::vote && first && votes_.fetch_add(1) == 50) {
+            // As if it had been there before: it agrees with itself.
+            answer.said &= static_cast<std::uint8_t>(~said::kChanged);
+            answer.returned = answer.now;
+            ++breaches_;
+        }
+        return answer;
+    });
     EXPECT_EQ(breaches_.load(), 1U);
     EXPECT_GE(trial.audit.casts, 200U);
     EXPECT_EQ(trial.audit.wrong_casts, 1U);
@@ -215,26 +159,23 @@ TEST_F(BrokenStrategiesTest, OneThatTellsAWrongChanged) {
 
 TEST_F(BrokenStrategiesTest, ALimiterThatAdmitsOneMore) {
     settings_.limit = Rate::parse("20/300 days").value();
-    const TrialResult trial = run(
-        "memory/gcra",
-        [&](Driver& sound, const Operation& operation) {
+    const TrialResult trial =
+        find("memory/gcra", 20'000, [&](Driver& sound, const Operation& operation) {
             Answer answer = sound.apply(operation);
             if (operation.kind == OperationKind::vote && answer.refused && ++breaches_ == 1) {
                 answer.refused = false;
                 answer.returned = 1;
             }
             return answer;
-        },
-        20'000);
+        });
     EXPECT_EQ(trial.audit.over_admitted, 1U);
 }
 
 TEST_F(BrokenStrategiesTest, OneThatRevivesASetThatHasExpired) {
     settings_.duration = std::chrono::milliseconds{100};
     const std::shared_ptr<memory::Store> store = memory::named_store(settings_.key_prefix).value();
-    const TrialResult trial = run(
-        "memory/script",
-        [&](Driver& sound, const Operation& operation) {
+    const TrialResult trial =
+        find("memory/script", 20'000'000, [&](Driver& sound, const Operation& operation) {
             const Answer answer = sound.apply(operation);
             // Of four, the second one was made and dies during the load.
             if (operation.item % 4 != 1 || !answer.refused) return answer;
@@ -244,8 +185,7 @@ TEST_F(BrokenStrategiesTest, OneThatRevivesASetThatHasExpired) {
             };
             EXPECT_TRUE(store->upsert("item:" + std::to_string(operation.item), put));
             return answer;
-        },
-        20'000'000);
+        });
     EXPECT_GT(trial.audit.rogue_sets, 0U);
 }
 
