@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from loadtest.peers import native, one_load, options
-from loadtest.peers.private_servers import start_database, url_of
+from loadtest.peers.private_servers import start_database, start_redis, url_of
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import (
     OURS,
@@ -34,7 +34,6 @@ from loadtest.peers.rounds import (
     Case,
     Failed,
     Load,
-    LostAdds,
     Measured,
     Run,
     measure,
@@ -42,7 +41,7 @@ from loadtest.peers.rounds import (
 )
 from loadtest.peers.sql_votes import IN_FLIGHT, LOG_ROOM, hotcount_load
 from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import free_port
 
 GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
@@ -121,15 +120,10 @@ def on_redis(chosen: argparse.Namespace) -> list[Case]:
     groups = [group for group in chosen.only if group in ON_REDIS]
     if not groups:
         return []
-    with tempfile.TemporaryDirectory(prefix="hotcount-builds-") as folder:
-        server = RedisServer(Path(folder), port=free_port())
-
-        try:
-            server.start()
-            cases = redis_cases(groups, server.port, chosen.before)
-            measure(server, cases, chosen.rounds, chosen.seconds)
-        finally:
-            server.stop()
+    with ExitStack() as stack:
+        server = start_redis(stack, port=free_port())
+        cases = redis_cases(groups, server.port, chosen.before)
+        measure(server, cases, chosen.rounds, chosen.seconds)
     return cases
 
 
@@ -187,16 +181,8 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return options.parse(parser, words)
 
 
-def main(words: list[str] | None = None) -> int:
-    chosen = arguments(words)
-    try:
-        cases = in_python(chosen) + on_redis(chosen) + on_databases(chosen)
-    except (LostAdds, Failed) as failure:
-        print(f"FAILED: {failure}", file=sys.stderr)
-        return 1
-    except RuntimeError as missing:
-        print(missing, file=sys.stderr)
-        return 2
+def compare(chosen: argparse.Namespace) -> None:
+    cases = in_python(chosen) + on_redis(chosen) + on_databases(chosen)
     summaries = [summary(case) for case in cases]
     print(
         f"This build over the one before, {chosen.rounds} alternating rounds of "
@@ -211,9 +197,12 @@ def main(words: list[str] | None = None) -> int:
         if ratio["metric"] == RATE and ratio["ratio"]["median"] < 0.95
     ]
     print("\nSlower by more than 5 %: " + ("; ".join(slower) or "nothing") + ".")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(summaries, indent=2) + "\n")
-    return 0
+    options.keep(chosen, summaries)
+
+
+def main(words: list[str] | None = None) -> int:
+    chosen = arguments(words)
+    return options.exit_code_of(lambda: compare(chosen))
 
 
 if __name__ == "__main__":

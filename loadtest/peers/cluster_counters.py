@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +34,6 @@ from loadtest.peers.rounds import (
     OURS,
     TIMEOUT_S,
     Case,
-    Failed,
     Load,
     LostAdds,
     Measured,
@@ -190,17 +188,15 @@ def main(words: list[str] | None = None) -> int:
         if importlib.util.find_spec(package) is None:
             print(f"{distribution} is not installed: run `make peers-cluster`", file=sys.stderr)
             return 2
-    with tempfile.TemporaryDirectory(prefix="hotcount-peers-") as folder:
-        try:
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory(prefix="hotcount-peers-") as folder:
             document = compare(Path(folder), chosen.rounds, chosen.seconds)
-        except (LostAdds, Failed) as failure:
-            print(f"FAILED: {failure}", file=sys.stderr)
-            return 1
-    print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
-    print(text_table(document["cases"]))
-    if chosen.json:
-        chosen.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+        print(", ".join(f"{name} {version}" for name, version in document["versions"].items()))
+        print(text_table(document["cases"]))
+        options.keep(chosen, document)
+
+    return options.exit_code_of(run)
 
 
 if __name__ == "__main__":

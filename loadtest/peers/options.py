@@ -1,12 +1,16 @@
-"""The options that all comparisons have: --rounds, --seconds, --only, --short, --json."""
+"""The options that all comparisons have, such as --rounds and --json; and how they end."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from loadtest.peers.rounds import Failed, LostAdds
 
 
 def parser_for(
@@ -64,3 +68,21 @@ def parse(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.
     if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds takes 1 or more, --seconds more than 0")
     return chosen
+
+
+def exit_code_of(compare: Callable[[], object]) -> int:
+    """0, or 1 if an add or a vote was lost, doubled or failed, 2 if something is missing."""
+    try:
+        compare()
+    except (LostAdds, Failed) as failure:
+        print(f"FAILED: {failure}", file=sys.stderr)
+        return 1
+    except (RuntimeError, subprocess.SubprocessError) as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    return 0
+
+
+def keep(chosen: argparse.Namespace, document: object) -> None:
+    if chosen.json:
+        chosen.json.write_text(json.dumps(document, indent=2) + "\n")

@@ -25,9 +25,9 @@ def say(line: str) -> None:
     print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
 
 
-def start_redis(stack: ExitStack, *config: str) -> RedisServer:
+def start_redis(stack: ExitStack, *config: str, port: int = 0) -> RedisServer:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-")))
-    redis = RedisServer(folder, config=config)
+    redis = RedisServer(folder, config=config, port=port)
     stack.callback(redis.stop)
     return redis.start()
 

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import platform
 import re
 import sys
-import tempfile
 from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
@@ -31,8 +29,9 @@ import hotcount
 
 from loadtest.peers import native, options
 from loadtest.peers.cases import GROUPS, PACKAGES, Setup
+from loadtest.peers.private_servers import start_redis
 from loadtest.peers.report import report, summary
-from loadtest.peers.rounds import Case, Failed, LostAdds, measure
+from loadtest.peers.rounds import Case, measure
 from tests.support.servers import RedisServer, free_port
 
 DISTRIBUTIONS = {
@@ -108,23 +107,14 @@ def main(words: list[str] | None = None) -> int:
         if importlib.util.find_spec(package) is None:
             print(f"{DISTRIBUTIONS[package]} is not installed: run `make peers`", file=sys.stderr)
             return 2
-    with tempfile.TemporaryDirectory(prefix="hotcount-peers-") as folder:
-        try:
-            server = RedisServer(Path(folder), port=free_port())
-            try:
-                document = compare(server.start(), chosen)
-            finally:
-                server.stop()
-        except (LostAdds, Failed) as failure:
-            print(f"FAILED: {failure}", file=sys.stderr)
-            return 1
-        except RuntimeError as missing:
-            print(missing, file=sys.stderr)
-            return 2
-    print(report(document))
-    if chosen.json:
-        chosen.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+
+    def run() -> None:
+        with ExitStack() as stack:
+            document = compare(start_redis(stack, port=free_port()), chosen)
+        print(report(document))
+        options.keep(chosen, document)
+
+    return options.exit_code_of(run)
 
 
 if __name__ == "__main__":

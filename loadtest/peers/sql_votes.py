@@ -24,12 +24,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from loadtest.peers import native, options
 from loadtest.peers.private_servers import Server, far_url, start_database, start_redis, url_of
@@ -227,33 +225,25 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def main(words: list[str] | None = None) -> int:
-    chosen = arguments(words)
+def compare(chosen: argparse.Namespace) -> None:
     cases: list[Case] = []
-    try:
-        for group in chosen.only:
-            if group == "mysql" and chosen.only != [group] and mysql_folder() is None:
-                print("mysql is left out: scripts/setup mysql brings a server", file=sys.stderr)
+    for group in chosen.only:
+        if group == "mysql" and chosen.only != [group] and mysql_folder() is None:
+            print("mysql is left out: scripts/setup mysql brings a server", file=sys.stderr)
+            continue
+        # One server at a time: an idle one still writes checkpoints.
+        with ExitStack() as stack:
+            some = chosen_of(cases_of(group, chosen, stack), chosen)
+            if chosen.list:
+                for case in some:
+                    names = "; ".join(load.contender for load in case.loads)
+                    print(f"{group}: {case.name}: {names}")
                 continue
-            # One server at a time: an idle one still writes checkpoints.
-            with ExitStack() as stack:
-                some = chosen_of(cases_of(group, chosen, stack), chosen)
-                if chosen.list:
-                    for case in some:
-                        names = "; ".join(load.contender for load in case.loads)
-                        print(f"{group}: {case.name}: {names}")
-                    continue
-                # Each load audits itself.
-                run_rounds(some, chosen.rounds, chosen.seconds, lambda _case, _measured: None)
-                cases += some
-    except Failed as failure:
-        print(f"FAILED: {failure}", file=sys.stderr)
-        return 1
-    except (RuntimeError, subprocess.SubprocessError) as missing:
-        print(missing, file=sys.stderr)
-        return 2
+            # Each load audits itself.
+            run_rounds(some, chosen.rounds, chosen.seconds, lambda _case, _measured: None)
+            cases += some
     if chosen.list:
-        return 0
+        return
     summaries = [summary(case) for case in cases]
     print(
         f"Votes acknowledged a second, {os.cpu_count()} CPUs shared with the server, closed loop, "
@@ -262,14 +252,13 @@ def main(words: list[str] | None = None) -> int:
     )
     print(text_table(summaries))
     print("\nEvery load was audited: no vote was lost or counted twice.")
-    if chosen.json:
-        document: dict[str, Any] = {
-            "rounds": chosen.rounds,
-            "seconds": chosen.seconds,
-            "cases": summaries,
-        }
-        chosen.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+    document = {"rounds": chosen.rounds, "seconds": chosen.seconds, "cases": summaries}
+    options.keep(chosen, document)
+
+
+def main(words: list[str] | None = None) -> int:
+    chosen = arguments(words)
+    return options.exit_code_of(lambda: compare(chosen))
 
 
 if __name__ == "__main__":

@@ -19,14 +19,11 @@ the rounds.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import hotcount
@@ -34,7 +31,8 @@ import hotcount
 from loadtest.peers import report
 from loadtest.peers.http_votes import find_wrk, processor_seconds, served, wrk
 from loadtest.peers.limited_apps import BARE, WITH_HEADERS
-from loadtest.peers.options import parse, parser_for
+from loadtest.peers.options import keep, parse, parser_for
+from loadtest.peers.private_servers import start_redis
 from loadtest.peers.rounds import (
     OURS,
     P99,
@@ -151,10 +149,7 @@ def main(words: list[str] | None = None) -> int:
     chosen = parse(parser, words)
     find_wrk()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="hotcount-web-")))
-        redis = RedisServer(folder, port=free_port())
-        stack.callback(redis.stop)
-        redis.start()
+        redis = start_redis(stack, port=free_port())
         cases = [
             Case(
                 framework,
@@ -175,8 +170,7 @@ def main(words: list[str] | None = None) -> int:
         "versions": {"hotcount": hotcount.__version__, **{one: version(one) for one in libraries}},
         "cases": [summary(case) for case in cases],
     }
-    if chosen.json:
-        Path(chosen.json).write_text(json.dumps(document, indent=2))
+    keep(chosen, document)
     named = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
     print(f"{chosen.rounds} rounds of {chosen.seconds:g} s. {named}.\n\n{table(document['cases'])}")
     return 0
