@@ -13,7 +13,6 @@
 #   make docs       the documents and the reference as a site: build/docs/html/index.html
 #   make pictures   the pictures of README and docs, from the figures in docs/_pictures
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
-#   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
 #   make peers-cluster  the same on a cluster of three primaries
 #   make web-limits  what a limit costs FastAPI, Flask and Django, beside other limiters
@@ -37,7 +36,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers peers-cluster rates
+.PHONY: all setup build demo test test-all sanitize lint surface docs bench peers peers-cluster rates
 .PHONY: peers-libraries web-limits pictures
 .PHONY: votes failover adoption notebooks compare-builds mutants faults wheel wheel-check clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
@@ -116,11 +115,6 @@ pictures: setup
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
 	.venv/bin/python -m loadtest.micro.call_cost
-
-# HARDENING_ARGS="--rounds 20 --only add"
-HARDENING_ARGS ?=
-bench-hardening: build
-	.venv/bin/python -m loadtest.micro.hardening $(HARDENING_ARGS)
 
 # Other libraries come into .venv for this alone, and Go's clients into build/peers where there is a
 # Go. PEERS_ARGS="--only sync,batch --rounds 9 --json peers.json"
