@@ -144,11 +144,11 @@ RATES_ARGS ?=
 rates: build
 	scripts/rates .venv/bin/hotcount $(RATES_ARGS)
 
-# With BEFORE=../other its strategies run beside this build's. VOTES_ARGS="--cases C++ --rounds 3"
+# VOTES_ARGS="--cases C++ --rounds 3"
 VOTES_ARGS ?=
 votes: build
 	@scripts/setup mysql || echo "votes: going on without MySQL"
-	.venv/bin/python -m loadtest.peers.sql_votes $(if $(BEFORE),--before $(BEFORE)) $(VOTES_ARGS)
+	.venv/bin/python -m loadtest.peers.sql_votes $(VOTES_ARGS)
 
 # What adopting tables that exist costs: locks, and for how long. ADOPTION_ARGS="--only postgres"
 ADOPTION_ARGS ?=

@@ -40,9 +40,10 @@ from loadtest.peers.rounds import (
     run_rounds,
 )
 from loadtest.peers.sql_votes import IN_FLIGHT, LOG_ROOM, hotcount_load
-from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
+from loadtest.peers.vote_processes import ZIPF_ITEMS
 from tests.support.servers import free_port
 
+BEFORE = "before"
 GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
 
@@ -98,9 +99,9 @@ def redis_cases(groups: list[str], port: int, before: Path) -> list[Case]:
 
 
 def vote_cases(group: str, url: str | None, before: Path) -> list[Case]:
-    def votes(strategy: str, callers: int, items: int, tree: Path) -> Run:
+    def votes(strategy: str, callers: int, items: int, processes: int, tree: Path) -> Run:
         program = tree / ".venv/bin/hotcount-load"
-        return partial(hotcount_load, url, strategy, callers, items, program)
+        return partial(hotcount_load, url, strategy, callers, items, program, processes=processes)
 
     shapes = [
         ("batched, 16 callers", "batched", 16, 1),
@@ -110,10 +111,21 @@ def vote_cases(group: str, url: str | None, before: Path) -> list[Case]:
         ("naive, 16 callers", "naive", 16, 1),
         ("slotted, 64 callers", "slotted", 64, 1),
     ]
-    return [
-        both(name, group, partial(votes, strategy, callers, items), before)
+    together = [
+        both(name, group, partial(votes, strategy, callers, items, 0), before)
         for name, strategy, callers, items in shapes
     ]
+    # As the workers of web servers are.
+    apart = [
+        both(
+            f"batched, {n} processes of {each}",
+            group,
+            partial(votes, "batched", n * each, 1, n),
+            before,
+        )
+        for n, each in ((4, 1), (4, 16))
+    ]
+    return together + apart
 
 
 def on_redis(chosen: argparse.Namespace) -> list[Case]:

@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -78,11 +79,11 @@ def served(command: list[str], port: int, environment: dict[str, str]) -> Iterat
 
 
 @contextmanager
-def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
-    """The port that vote_app.py is served on, by the hotcount of that interpreter."""
+def gunicorn(workers: int, url: str, way: str) -> Iterator[int]:
+    """The port that vote_app.py is served on."""
     port = free_port()
     command = [
-        *(str(python), "-m", "gunicorn", "--no-control-socket"),
+        *(sys.executable, "-m", "gunicorn", "--no-control-socket"),
         *("--bind", f"127.0.0.1:{port}", "--worker-class", "sync"),
         *("--workers", str(workers), "--timeout", "60"),
         "loadtest.peers.vote_app:application",
@@ -126,16 +127,14 @@ def wrk(port: int, connections: int, seconds: float, seed: int) -> dict[str, flo
     return figures
 
 
-def http_votes(
-    url: str, way: str, workers: int, python: Path, seconds: float, seed: int
-) -> Measured:
+def http_votes(url: str, way: str, workers: int, seconds: float, seed: int) -> Measured:
     """Requests a second on an empty database, audited: each answered one is a vote, and counted."""
     strategy = "naive" if way == DJANGO else way
     with hotcount.Votes(url, strategy=strategy) as votes:  # type: ignore[arg-type]
         votes.create_tables()
         votes.add_items([1])
     connections = 2 * workers
-    with gunicorn(python, workers, url, way) as port:
+    with gunicorn(workers, url, way) as port:
         warm = wrk(port, connections, WARM_UP_S, 2 * seed)
         figures = wrk(port, connections, seconds, 2 * seed + 1)
     if not figures["requests"]:

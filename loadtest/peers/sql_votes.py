@@ -3,7 +3,7 @@ durability, in alternating rounds.
 
     make votes
     make votes VOTES_ARGS="--only postgres --rounds 7 --json votes.json"
-    make votes BEFORE=../hotcount-before VOTES_ARGS="--cases C++,gunicorn"
+    make votes VOTES_ARGS="--cases C++,gunicorn"
 
 PostgreSQL and MariaDB are the installed ones; MySQL is what `scripts/setup mysql` fetched or
 HOTCOUNT_MYSQL names, and a run without it says so and goes on. All of them flush every commit. The
@@ -33,10 +33,7 @@ from loadtest.peers import native, options
 from loadtest.peers.private_servers import Server, far_url, start_database, start_redis, url_of
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, run_rounds
-from loadtest.peers.vote_processes import (
-    ZIPF_ITEMS,
-    process_cases,
-)
+from loadtest.peers.vote_processes import ZIPF_ITEMS, process_cases
 from tests.support.mysql_server import mysql_folder
 
 GROUPS = ("postgres", "mariadb", "mysql", "sqlite")
@@ -63,6 +60,7 @@ def hotcount_load(
     seconds: float,
     seed: int,
     redis: str | None = None,
+    processes: int = 0,
 ) -> Measured:
     """One run of the load generator, which audits it."""
     in_flight = ["--in-flight", str(IN_FLIGHT)] if strategy.endswith("/async") else []
@@ -73,6 +71,7 @@ def hotcount_load(
         *("--timeout", "30s", "--progress", "none"),
         *(["--db", url] if url else []),
         *(["--redis", redis] if redis else []),
+        *(["--processes", str(processes)] if processes else []),
         *in_flight,
     ]
     document = json.loads(native.run(command))
@@ -164,7 +163,7 @@ def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[C
     return [
         *cases_on(group, url_of(server)),
         *link_cases(group, server, stack),
-        *process_cases(group, server, chosen.before, chosen.held),
+        *process_cases(group, server, chosen.held),
     ]
 
 
@@ -192,7 +191,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         seconds=2,
         short=[
             *("--only", "postgres,mariadb", "--cases", "C++ 4 x 1 hot,C++ 4 x 16 Zipf"),
-            *("--contenders", "slotted,before", "--rounds", "3", "--seconds", "1"),
+            *("--contenders", "slotted", "--rounds", "3", "--seconds", "1"),
         ],
     )
     parser.add_argument(
@@ -208,20 +207,12 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         help="beside hotcount's batched, only contenders whose name has one of these words [all]",
     )
     parser.add_argument(
-        "--before",
-        type=native.tree_of,
-        metavar="TREE",
-        help="another work tree, built, whose strategies are run beside those of processes here",
-    )
-    parser.add_argument(
         "--held", type=float, default=5, metavar="SECONDS", help="how long an item is held [5]"
     )
     parser.add_argument("--list", action="store_true", help="name the cases, run none")
     chosen = options.parse(parser, words)
     if chosen.held <= 0:
         parser.error("--held takes more than 0")
-    if chosen.before and not (chosen.before / "build/release" / native.VOTES_PROGRAM).exists():
-        parser.error(f"--before: {native.VOTES_PROGRAM.name} is missing in {chosen.before}")
     return chosen
 
 

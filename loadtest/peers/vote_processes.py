@@ -8,7 +8,6 @@ how many callers; "hot" is one item, "Zipf" 10,000 of them. Contenders, on each 
     votes alone      the same vote rows inserted and nothing else, by hotcount's connections, and
                      its group commit if a process has several callers; an autocommit statement a
                      batch: the ceiling
-    before           batched, and slotted, of the other work tree that --before names
 
 Every load has empty tables of its own, and is audited.
 """
@@ -20,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from loadtest.peers import native
 from loadtest.peers.http_votes import http_votes
@@ -39,7 +37,6 @@ from loadtest.peers.rounds import (
 from loadtest.peers.vote_app import DJANGO
 from tests.support.mariadb_server import MariaDbServer
 
-BEFORE = "before"
 ALONE = "votes alone"
 ZIPF_ITEMS = 10_000
 READS = 0.15
@@ -91,14 +88,13 @@ def empty_place(server: Server) -> Iterator[str]:
 
 def cpp_voters(
     server: Server,
-    tree: Path,
     strategy: str,
     shape: Shape,
     options: tuple[str, ...],
     seconds: float,
     seed: int,
 ) -> Measured:
-    program = tree / "build" / "release" / native.VOTES_PROGRAM
+    program = native.ROOT / "build" / "release" / native.VOTES_PROGRAM
     with empty_place(server) as url:
         command = [
             *(str(program), "--db", url, "--strategy", strategy, "--seed", str(seed + 1)),
@@ -120,15 +116,9 @@ def cpp_voters(
     return Measured(0, figures)
 
 
-def cpp_cases(group: str, server: Server, before: Path | None) -> list[Case]:
-    def load(
-        name: str,
-        strategy: str,
-        shape: Shape,
-        tree: Path = native.ROOT,
-        options: tuple[str, ...] = (),
-    ) -> Load:
-        return Load(name, partial(cpp_voters, server, tree, strategy, shape, options))
+def cpp_cases(group: str, server: Server) -> list[Case]:
+    def load(name: str, strategy: str, shape: Shape) -> Load:
+        return Load(name, partial(cpp_voters, server, strategy, shape, ()))
 
     made = []
     for shape in SHAPES:
@@ -136,47 +126,38 @@ def cpp_cases(group: str, server: Server, before: Path | None) -> list[Case]:
         loads.append(load("slotted", "slotted", shape))
         if not shape.reads:
             loads.append(load(ALONE, "alone", shape))
-        if before:
-            loads.append(load(BEFORE, "batched", shape, before))
-            loads.append(load(f"{BEFORE} slotted", "slotted", shape, before))
         made.append(Case(f"C++ {shape.name}", group, loads))
     return made
 
 
-def held_case(group: str, server: Server, before: Path | None, held_s: float) -> Case:
+def held_case(group: str, server: Server, held_s: float) -> Case:
     """The rate of voters on 99 items while another connection locks the hundredth.
 
     Votes for the locked item do not wait, in either kind of load; they have to land afterwards.
     """
     shape = Shape(4, 16, HELD_OF)
 
-    def load(name: str, strategy: str, tree: Path, option: str) -> Load:
+    def load(name: str, strategy: str, option: str) -> Load:
         def run(_seconds: float, seed: int) -> Measured:
-            return cpp_voters(server, tree, strategy, shape, (option,), held_s, seed)
+            return cpp_voters(server, strategy, shape, (option,), held_s, seed)
 
         return Load(name, run)
 
-    loads = [
-        load(OURS, "batched", native.ROOT, "--hold"),
-        load("nothing held", "batched", native.ROOT, "--aside"),
-    ]
-    others = [(name, name, native.ROOT) for name in ("naive", "slotted")]
-    if before:
-        others.append((BEFORE, "batched", before))
-    for name, strategy, tree in others:
-        loads.append(load(f"{name} held", strategy, tree, "--hold"))
-        loads.append(load(f"{name} nothing held", strategy, tree, "--aside"))
+    loads = [load(OURS, "batched", "--hold"), load("nothing held", "batched", "--aside")]
+    for name in ("naive", "slotted"):
+        loads.append(load(f"{name} held", name, "--hold"))
+        loads.append(load(f"{name} nothing held", name, "--aside"))
     return Case(f"C++ 4 x 16 with 1 of {HELD_OF} items held for {held_s:g} s", group, loads)
 
 
 # -- gunicorn --------------------------------------------------------------------
 
 
-def http_cases(group: str, server: Server, before: Path | None) -> list[Case]:
-    def load(name: str, way: str, workers: int, tree: Path = native.ROOT) -> Load:
+def http_cases(group: str, server: Server) -> list[Case]:
+    def load(name: str, way: str, workers: int) -> Load:
         def run(seconds: float, seed: int) -> Measured:
             with empty_place(server) as url:
-                return http_votes(url, way, workers, tree / ".venv/bin/python", seconds, seed)
+                return http_votes(url, way, workers, seconds, seed)
 
         return Load(name, run)
 
@@ -187,15 +168,13 @@ def http_cases(group: str, server: Server, before: Path | None) -> list[Case]:
             load("Django-style", DJANGO, workers),
             load("slotted", "slotted", workers),
         ]
-        if before:
-            loads.append(load(BEFORE, "batched", workers, before))
         made.append(Case(f"gunicorn {workers} sync workers hot", group, loads))
     return made
 
 
-def process_cases(group: str, server: Server, before: Path | None, held_s: float) -> list[Case]:
+def process_cases(group: str, server: Server, held_s: float) -> list[Case]:
     return [
-        *cpp_cases(group, server, before),
-        held_case(group, server, before, held_s),
-        *http_cases(group, server, before),
+        *cpp_cases(group, server),
+        held_case(group, server, held_s),
+        *http_cases(group, server),
     ]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.peers import builds, differences, native
+from loadtest.peers.builds import BEFORE
 from loadtest.peers.rounds import OURS, RATE
-from loadtest.peers.vote_processes import BEFORE
 
 # The tree under test beside itself: only that it runs matters here, not what it measures.
 SELF = str(native.ROOT)

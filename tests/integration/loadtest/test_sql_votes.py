@@ -42,11 +42,11 @@ def run_cases(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.server
-def test_a_build_beside_itself_on_postgres_is_measured(tmp_path: Path) -> None:
+def test_processes_of_voters_on_postgres_are_measured(tmp_path: Path) -> None:
     words = ["--only", "postgres", "--cases", "C++ 4 x 1 hot,C++ 4 x 16 hot with,of 100"]
-    words += ["--before", str(native.ROOT), "--contenders", "alone,before,nothing held"]
+    words += ["--contenders", "alone,nothing held"]
     found = run_cases(tmp_path, *words)
-    assert set(found["C++ 4 x 1 hot"]) == {OURS, "votes alone", "before", "before slotted"}
+    assert set(found["C++ 4 x 1 hot"]) == {OURS, "votes alone"}
     assert found["C++ 4 x 16 hot with 15% reads"][OURS][READS_P99]["median"] > 0
     held = found["C++ 4 x 16 with 1 of 100 items held for 0.5 s"]
     # The last of the held votes did not land before the row was free.
@@ -81,15 +81,6 @@ def test_votes_that_the_voters_know_nothing_of_fail_the_load(
             assert "acknowledged" in native.run(command)
             with pytest.raises(Failed, match="item 1: acknowledged votes found"):
                 native.run([*command, "--seed", "2"])
-
-
-def test_a_tree_that_was_not_built_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--before", str(tmp_path)])
-    assert ended.value.code == 2
-    assert "run `make build` there" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_without_a_mysql_that_is_not_there(
