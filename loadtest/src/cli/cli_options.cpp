@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <string_view>
 #include <vector>
@@ -185,16 +184,10 @@ std::string valid_options(Command command) {
     return fmt::format("{}", fmt::join(flags, " "));
 }
 
-/// The replacement of a command or an option that was removed; empty: there was none of this name.
-std::string successor_of(std::string_view name) {
-    if (name == "agent" || name == "--agents") {
-        return "a fleet is driven by Locust (hotcount.integrations.locust.VoteUser), and "
-               "`python -m hotcount.load merge FOLDER` makes one ledger of its parts";
-    }
-    constexpr std::array<std::string_view, 5> kStudies = {"search", "sweep", "scale", "calibrate",
-                                                          "diff"};
-    if (std::find(kStudies.begin(), kStudies.end(), name) == kStudies.end()) return {};
-    return fmt::format("it is `hotcount load {}`, of the Python package (extra `report`)", name);
+/// Studies are commands of the Python package.
+bool is_study(std::string_view name) {
+    return name == "search" || name == "sweep" || name == "scale" || name == "calibrate" ||
+           name == "diff";
 }
 
 }  // namespace
@@ -251,8 +244,10 @@ void add_options(CLI::App& app, Command command, Given& given) {
 
 std::string explain_extra(Command command, const std::string& extra) {
     const std::string name = extra.substr(0, extra.find('='));
-    if (const auto successor = successor_of(name); !successor.empty()) {
-        return fmt::format("'{}' is gone: {}", name, successor);
+    if (is_study(name)) {
+        return fmt::format(
+            "'{0}' is gone: it is `hotcount load {0}`, of the Python package (extra `report`)",
+            name);
     }
     const std::string where = command == Command::canonical
                                   ? std::string{"hotcount-load"}

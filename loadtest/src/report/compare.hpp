@@ -108,7 +108,6 @@ struct PartResult {
 struct TrialContext;
 
 struct Comparison {
-    std::string title{};               ///< One line for people.
     std::vector<std::string> notes{};  ///< Omissions, with their reasons.
     std::string next{};                ///< A suggestion of the next step, for people.
     std::vector<PartResult> parts{};

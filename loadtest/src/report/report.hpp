@@ -99,8 +99,6 @@ std::string run_text(const TrialResult& trial, bool wide = true);
 std::string title_text(const std::string& title);
 std::string part_text(const PartResult& result, bool wide);
 std::string conclusion_text(const Comparison& comparison, bool wide);
-/// All of it.
-std::string compare_text(const Comparison& comparison, bool wide = true);
 /// The last sentences of a comparison. Of the first load that was compared, on each of several
 /// databases: the fastest strategy, and by how much.
 std::string fastest_sentences(const Comparison& comparison);

@@ -419,12 +419,6 @@ std::string conclusion_text(const Comparison& comparison, bool wide) {
     return wide ? text : wrapped(text);
 }
 
-std::string compare_text(const Comparison& comparison, bool wide) {
-    std::string text = title_text(comparison.title);
-    for (const PartResult& result : comparison.parts) text += part_text(result, wide);
-    return text + conclusion_text(comparison, wide);
-}
-
 std::string audit_text(const std::vector<FolderAudit>& audits) {
     std::string examples;
     std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // Of which folders.

@@ -124,7 +124,6 @@ class DriverSession final : public Driver {
     void listen_to(Connection& connection);
     Result<void> take_answer(const Connection& connection, const Frame& frame);
     Sent try_send(Connection& connection, const std::string& frame);
-    Result<Frame> ask(const std::string& request, FrameType wanted);
     template <class Item, class Read>
     Result<std::vector<Item>> pages(FrameType request, FrameType page, std::int64_t first,
                                     std::int64_t last, std::size_t bytes, const Read& read);

@@ -120,6 +120,12 @@ TEST(RunTable, SmallFiguresKeepTheirDigitsAndLargeOnesTheirCommas) {
     EXPECT_THAT(run_table(shown).str(), HasSubstr("builds"));
 }
 
+std::string compare_text(const Comparison& comparison, bool wide = true) {
+    std::string text;
+    for (const PartResult& result : comparison.parts) text += part_text(result, wide);
+    return text + conclusion_text(comparison, wide);
+}
+
 Comparison only(PartResult result) {
     Comparison comparison;
     comparison.conclusion = result.conclusion;
