@@ -52,8 +52,8 @@ SERVER_FIXTURES = {"redis_server", "own_redis", "postgres_server", "own_postgres
 # Markers of tests that do not run beside others, and options for them alone.
 PARTS = ("timed", "alone")
 
-# A file with no more of them may take long all the same.
-FEW_TESTS = 60
+# Folders of files that take some seconds each, however many tests they have.
+QUICK_FOLDERS = tuple(Path(__file__).parent / name for name in ("contract", "codebase"))
 
 # A shell without job control starts what it runs in the background with SIGINT ignored, and Python
 # then raises no KeyboardInterrupt: tests of Ctrl-C would wait for nothing.
@@ -165,10 +165,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
-    """A file's tests run in one process, so none that takes long may be the last to begin: neither
-    those of a few tests, which build, load or storm, nor those of the most tests."""
+    """A file's tests run in one process, so none that takes long may be the last to begin. In other
+    folders that may be one of many tests, or of a few, which build, load or wait for failovers."""
     tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (tests[item.path] > FEW_TESTS, -tests[item.path]))
+    quick = {path: any(map(path.is_relative_to, QUICK_FOLDERS)) for path in tests}
+    items.sort(key=lambda item: (quick[item.path], -tests[item.path]))
 
 
 @pytest.hookimpl(tryfirst=True)
