@@ -131,8 +131,22 @@ class Package:
             elif isinstance(each, ast.AnnAssign):
                 value = f" = {ast.unparse(each.value)}" if each.value else ""
                 self._line(f"{name}: {ast.unparse(each.annotation)}{value}", module, each)
+            elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+                self._list_call(name, module, each, each.value)
             elif isinstance(each, ast.Assign):
                 self._line(f"{name} = {ast.unparse(each.value)}", module, each)
+
+    def _list_call(self, name: str, module: Module, made: ast.Assign, call: ast.Call) -> None:
+        """As another value; _soon(A.b) of integrations.limits is A.b as an async method."""
+        found = None
+        if ast.unparse(call.func) == "_soon":
+            owner, _, method = ast.unparse(call.args[0]).rpartition(".")
+            found = self._find(module, owner)
+        if found is None:
+            return self._line(f"{name} = {ast.unparse(call)}", module, made)
+        body = [each for cls in found[1] for each in getattr(cls, "body", [])]
+        function = next(each for each in body if getattr(each, "name", "") == method)
+        self._list_function(name, module, ast.AsyncFunctionDef(**vars(function)))
 
     def _list_function(self, name: str, module: Module, function: Function) -> None:
         whole = signature(function)
@@ -193,9 +207,10 @@ class Package:
 
 
 def is_inside(name: str, statements: list[ast.stmt]) -> bool:
-    """A base that two classes share, whose members they have themselves, or a type variable."""
+    """A base that two classes share, whose members they have themselves, what _soon() awaits, or a
+    type variable."""
     made = statements[0]
-    return name.endswith(("Base", "Handle")) or (
+    return name.endswith(("Base", "Handle", "Steps")) or (
         isinstance(made, ast.Assign) and ast.unparse(made.value).startswith("TypeVar(")
     )
 
@@ -247,6 +262,7 @@ def signature(function: Function) -> str:
     words = [each for each in decorators if each in kinds or each.endswith(".setter")]
     words.append("async def" if isinstance(function, ast.AsyncFunctionDef) else "def")
     result = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    result = re.sub(r"\bSteps\[(.*)\]$", r"\1", result)  # What _now() and _soon() return.
     return f"{' '.join(words)}({ast.unparse(function.args)}){result}"
 
 

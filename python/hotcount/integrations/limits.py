@@ -27,8 +27,9 @@ import hashlib
 import inspect
 import re
 import time
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar, cast
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import limits.aio.storage
 import limits.limits
@@ -48,7 +49,10 @@ READY = 1024
 # limits have fewer parts, because parts times limit is at most MOST_PARTS.
 PARTS = 10**6
 MOST_PARTS = 10**9
-Call = TypeVar("Call", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
+# A method of both storages: it yields calls of the store, and gets their results.
+Steps = Generator[Any, Any, T]
 # Hits and seconds of the previous window, and hits and seconds of the current window.
 Window = tuple[int, float, int, float]
 EMPTY: Window = (0, 0.0, 0, 0.0)
@@ -211,23 +215,43 @@ class _Outage:
             self._error = None  # It has answered.
 
 
-def _at_once(method: Call) -> Call:
-    """For a storage's method: it fails at once while the store is known to be away."""
-    if inspect.iscoroutinefunction(method):
-
-        @functools.wraps(method)
-        async def awaited(self: _Opened, *args: Any, **kwargs: Any) -> Any:
-            with self._outage:
-                return await method(self, *args, **kwargs)
-
-        return cast(Call, awaited)
+def _now(method: Callable[Concatenate[Any, P], Steps[T]]) -> Callable[Concatenate[Any, P], T]:
+    """The method of HotcountStorage, whose calls have their results at once."""
 
     @functools.wraps(method)
-    def waiting(self: _Opened, *args: Any, **kwargs: Any) -> Any:
-        with self._outage:
-            return method(self, *args, **kwargs)
+    def waiting(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._asking(method.__name__):
+            steps, result = method(self, *args, **kwargs), None
+            try:
+                while True:
+                    result = steps.send(result)
+            except StopIteration as end:
+                return cast(T, end.value)
 
-    return cast(Call, waiting)
+    return waiting
+
+
+def _soon(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Any]:
+    """The method of AsyncHotcountStorage, whose calls are awaited."""
+    steps_of = cast(Callable[Concatenate[Any, P], Steps[T]], inspect.unwrap(method))
+
+    @functools.wraps(steps_of)
+    async def awaited(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._asking(steps_of.__name__):
+            steps = steps_of(self, *args, **kwargs)
+            try:
+                call = next(steps)
+                while True:
+                    try:
+                        result = await call
+                    except hotcount.HotcountError as error:
+                        call = steps.throw(error)
+                    else:
+                        call = steps.send(result)
+            except StopIteration as end:
+                return cast(T, end.value)
+
+    return awaited
 
 
 class _Opened:
@@ -253,6 +277,10 @@ class _Opened:
         self.store = of.connect_store(self._url, **self._options)
         self._ready = _Ready(self.store, self.key_prefix, of.Counter, of.Limiter)
         self._outage = _Outage()
+
+    def _asking(self, method: str) -> AbstractContextManager[None]:
+        """Fails at once while the store is known to be away; check() and reset() ask it anyway."""
+        return nullcontext() if method in ("check", "reset") else self._outage
 
     def _reset_memory(self) -> int:
         keys = _keys_to_drop(self._url, self.store)
@@ -282,85 +310,88 @@ class HotcountStorage(
     STORAGE_SCHEME = [f"hotcount+{url}" for url in URLS]  # noqa: RUF012
     _surface = hotcount
 
-    @_at_once
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+    @_now
+    def incr(self, key: str, expiry: int, amount: int = 1) -> Steps[int]:
         """Adds to the key's window, which begins with its first hit; the hits in it."""
-        return int(self._ready.counter(expiry).add(_fit(key), amount))
+        return int((yield self._ready.counter(expiry).add(_fit(key), amount)))
 
-    @_at_once
-    def get(self, key: str) -> int:
+    @_now
+    def get(self, key: str) -> Steps[int]:
         """The hits in the key's fixed window."""
-        return int(self._ready.counter().get(_fit(key)))
+        return int((yield self._ready.counter().get(_fit(key))))
 
-    @_at_once
-    def get_expiry(self, key: str) -> float:
+    @_now
+    def get_expiry(self, key: str) -> Steps[float]:
         """When the key's fixed window ends, in seconds since the epoch; now if there is none."""
-        return time.time() + (self._ready.counter().ttl(_fit(key)) or 0.0)
+        return time.time() + ((yield self._ready.counter().ttl(_fit(key))) or 0.0)
 
-    def check(self) -> bool:
+    @_now
+    def check(self) -> Steps[bool]:
         """Whether the store answers."""
         try:
-            self.store.ping()
+            yield self.store.ping()
         except hotcount.HotcountError:
             return False
         return True
 
-    def reset(self) -> int | None:
+    @_now
+    def reset(self) -> Steps[int | None]:
         """Deletes all keys of this prefix, a thousand at a time; how many there were.
 
         NotImplementedError for a Memory store with a name, which others may use.
         """
-        deleted = 0
-        if isinstance(self.store, hotcount.Memory):
+        if isinstance(self.store, (hotcount.Memory, aio.Memory)):
             return self._reset_memory()
+        deleted = 0
         for pattern in self._ready.patterns():
             cursor: Any = b"0"
             while True:
-                cursor, keys = self.store.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                found = yield self.store.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                cursor, keys = found
                 if keys:
-                    deleted += int(self.store.execute("UNLINK", *keys))
+                    deleted += int((yield self.store.execute("UNLINK", *keys)))
                 if int(cursor) == 0:
                     break
         return deleted
 
-    @_at_once
-    def clear(self, key: str) -> None:
+    @_now
+    def clear(self, key: str) -> Steps[None]:
         """Forgets the key, of fixed and moving windows."""
-        self._ready.counter().reset(_fit(key))
+        yield self._ready.counter().reset(_fit(key))
         for limiter in self._ready.moving_windows_of(key):
-            limiter.reset(_fit(key))
+            yield limiter.reset(_fit(key))
 
-    @_at_once
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+    @_now
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Steps[bool]:
         """Takes amount from the moving window, or nothing."""
         if amount == 0:
             return True
-        return bool(self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
+        return bool((yield self._ready.moving_window(limit, expiry).hit(_fit(key), amount)))
 
-    @_at_once
-    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+    @_now
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> Steps[tuple[float, int]]:
         """When the oldest hit of the moving window was made, and how many hits it has."""
         limiter = self._ready.moving_window(limit, expiry)
-        seen = limiter.peek(_fit(key))
+        seen = yield limiter.peek(_fit(key))
         if seen.remaining == limit:
             return time.time(), 0
         if seen.remaining > 0:
             # One more than fits: it is admitted when the oldest hit leaves.
-            seen = limiter.test(_fit(key), seen.remaining + 1)
+            seen = yield limiter.test(_fit(key), seen.remaining + 1)
         return _start_of(seen.retry_after, expiry), limit - seen.remaining
 
-    @_at_once
+    @_now
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
+    ) -> Steps[bool]:
         """Takes amount if it fits beside this window's hits and the previous window's share."""
         if amount == 0 or amount > limit:
             return amount == 0
         cost = amount * _parts(limit)
-        return bool(self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
+        return bool((yield self._ready.sliding_window(limit, expiry).hit(_fit(key), cost)))
 
-    @_at_once
-    def get_sliding_window(self, key: str, expiry: int) -> Window:
+    @_now
+    def get_sliding_window(self, key: str, expiry: int) -> Steps[Window]:
         """The sliding window: (0 hits, 0 seconds, all hits, seconds); the previous window is empty.
 
         All hits are those of this window and the previous window's share. The seconds, less the
@@ -369,17 +400,17 @@ class HotcountStorage(
         """
         found = EMPTY
         for limit, limiter in self._ready.sliding_windows_of(key, expiry):
-            seen = limiter.test(_fit(key), _parts(limit))
+            seen = yield limiter.test(_fit(key), _parts(limit))
             if 0 < (fits := seen.remaining // _parts(limit)) < limit:
-                seen = limiter.test(_fit(key), (fits + 1) * _parts(limit))
+                seen = yield limiter.test(_fit(key), (fits + 1) * _parts(limit))
             found = max(found, _window_of(seen, limit, expiry), key=_held)
         return found
 
-    @_at_once
-    def clear_sliding_window(self, key: str, expiry: int) -> None:
+    @_now
+    def clear_sliding_window(self, key: str, expiry: int) -> Steps[None]:
         """Forgets the key's sliding window."""
         for _, limiter in self._ready.sliding_windows_of(key, expiry):
-            limiter.reset(_fit(key))
+            yield limiter.reset(_fit(key))
 
 
 class AsyncHotcountStorage(
@@ -394,85 +425,17 @@ class AsyncHotcountStorage(
     STORAGE_SCHEME = [f"async+hotcount+{url}" for url in URLS]  # noqa: RUF012
     _surface = aio
 
-    @_at_once
-    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        return int(await self._ready.counter(expiry).add(_fit(key), amount))
-
-    @_at_once
-    async def get(self, key: str) -> int:
-        return int(await self._ready.counter().get(_fit(key)))
-
-    @_at_once
-    async def get_expiry(self, key: str) -> float:
-        return time.time() + (await self._ready.counter().ttl(_fit(key)) or 0.0)
-
-    async def check(self) -> bool:
-        try:
-            await self.store.ping()
-        except hotcount.HotcountError:
-            return False
-        return True
-
-    async def reset(self) -> int | None:
-        deleted = 0
-        if isinstance(self.store, aio.Memory):
-            return self._reset_memory()
-        for pattern in self._ready.patterns():
-            cursor: Any = b"0"
-            while True:
-                found = await self.store.execute("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                cursor, keys = found
-                if keys:
-                    deleted += int(await self.store.execute("UNLINK", *keys))
-                if int(cursor) == 0:
-                    break
-        return deleted
-
-    @_at_once
-    async def clear(self, key: str) -> None:
-        await self._ready.counter().reset(_fit(key))
-        for limiter in self._ready.moving_windows_of(key):
-            await limiter.reset(_fit(key))
-
-    @_at_once
-    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        if amount == 0:
-            return True
-        return bool(await self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
-
-    @_at_once
-    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        limiter = self._ready.moving_window(limit, expiry)
-        seen = await limiter.peek(_fit(key))
-        if seen.remaining == limit:
-            return time.time(), 0
-        if seen.remaining > 0:
-            seen = await limiter.test(_fit(key), seen.remaining + 1)
-        return _start_of(seen.retry_after, expiry), limit - seen.remaining
-
-    @_at_once
-    async def acquire_sliding_window_entry(
-        self, key: str, limit: int, expiry: int, amount: int = 1
-    ) -> bool:
-        if amount == 0 or amount > limit:
-            return amount == 0
-        cost = amount * _parts(limit)
-        return bool(await self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
-
-    @_at_once
-    async def get_sliding_window(self, key: str, expiry: int) -> Window:
-        found = EMPTY
-        for limit, limiter in self._ready.sliding_windows_of(key, expiry):
-            seen = await limiter.test(_fit(key), _parts(limit))
-            if 0 < (fits := seen.remaining // _parts(limit)) < limit:
-                seen = await limiter.test(_fit(key), (fits + 1) * _parts(limit))
-            found = max(found, _window_of(seen, limit, expiry), key=_held)
-        return found
-
-    @_at_once
-    async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        for _, limiter in self._ready.sliding_windows_of(key, expiry):
-            await limiter.reset(_fit(key))
+    incr = _soon(HotcountStorage.incr)
+    get = _soon(HotcountStorage.get)
+    get_expiry = _soon(HotcountStorage.get_expiry)
+    check = _soon(HotcountStorage.check)
+    reset = _soon(HotcountStorage.reset)
+    clear = _soon(HotcountStorage.clear)
+    acquire_entry = _soon(HotcountStorage.acquire_entry)
+    get_moving_window = _soon(HotcountStorage.get_moving_window)
+    acquire_sliding_window_entry = _soon(HotcountStorage.acquire_sliding_window_entry)
+    get_sliding_window = _soon(HotcountStorage.get_sliding_window)
+    clear_sliding_window = _soon(HotcountStorage.clear_sliding_window)
 
 
 def _held(window: Window) -> int:
