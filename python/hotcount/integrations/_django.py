@@ -141,38 +141,28 @@ class Limit:
         # Limits of a group for different methods count apart.
         self._scope = (group,) if method is None else (group, *sorted(self._methods or ()))
 
-    def hit_now(self, request: HttpRequest) -> Decision | None:
+    def hit_now(self, request: HttpRequest, *, takes: bool = True) -> Decision | None:
+        """takes=False: the decision on the next hit, which is not taken."""
         hit = self._hit(request)
         if hit is None or isinstance(hit, Decision):
             return hit
-        return limits_of(request).take_now([hit], django_settings().values["TIMEOUT"])
+        if takes:
+            return limits_of(request).take_now([hit], django_settings().values["TIMEOUT"])
+        limiter, key, cost, rate = hit
+        return face(hotcount.Limiter, limiter).test(key, cost, rate=rate)
 
-    async def hit_soon(self, request: HttpRequest) -> Decision | None:
-        await self._know_user(request)
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        return await limits_of(request).take_soon([hit], django_settings().values["TIMEOUT"])
-
-    def look(self, request: HttpRequest) -> Decision | None:
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        _, key, cost, rate = hit
-        return django_settings().limiter.test(key, cost, rate=rate)
-
-    async def look_soon(self, request: HttpRequest) -> Decision | None:
-        await self._know_user(request)
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        _, key, cost, rate = hit
-        return await face(aio.Limiter, django_settings().limiter).test(key, cost, rate=rate)
-
-    async def _know_user(self, request: HttpRequest) -> None:
+    async def hit_soon(self, request: HttpRequest, *, takes: bool = True) -> Decision | None:
+        """hit_now() without blocking the loop."""
         # The first read of request.user queries the database, which would block the loop.
         if self._find in (_by_user, _by_user_or_ip) and hasattr(request, "auser"):
             request.user = await request.auser()
+        hit = self._hit(request)
+        if hit is None or isinstance(hit, Decision):
+            return hit
+        if takes:
+            return await limits_of(request).take_soon([hit], django_settings().values["TIMEOUT"])
+        limiter, key, cost, rate = hit
+        return await face(aio.Limiter, limiter).test(key, cost, rate=rate)
 
     def _hit(self, request: HttpRequest) -> Any:
         """The hit of a request; None: it has no limit; a refusal if the rate is 0."""

@@ -161,7 +161,7 @@ def get_usage(
         "time_left", in seconds.
     """
     limit = _limit_of(group, fn, key, rate, method)
-    return _usage(limit.hit_now(request) if increment else limit.look(request), increment)
+    return _usage(limit.hit_now(request, takes=increment), increment)
 
 
 async def aget_usage(
@@ -175,9 +175,7 @@ async def aget_usage(
 ) -> dict[str, Any] | None:
     """get_usage() for async views: the loop is not blocked."""
     limit = _limit_of(group, fn, key, rate, method)
-    if increment:
-        return _usage(await limit.hit_soon(request), increment)
-    return _usage(await limit.look_soon(request), increment)
+    return _usage(await limit.hit_soon(request, takes=increment), increment)
 
 
 def _limit_of(group: str | None, fn: Any, key: Any, rate: Any, method: Methods) -> Limit:
