@@ -48,6 +48,26 @@ def test_threads_are_all_answered(
     assert redis.stats()["connects"] == 1
 
 
+def test_threads_take_turns_on_connections_of_their_own(own_redis: RedisServer) -> None:
+    redis = own_redis.redis(timeout=10)
+    alone = ("CLIENT", "KILL", "ID", 1_000_000_000)  # It ends none, over a connection of its own.
+
+    def work(_: int) -> None:
+        for _ in range(4000):
+            assert redis.execute(*alone) == 0
+
+    def ask_in_vain(_: int) -> str:
+        with pytest.raises(hotcount.HotcountError) as caught:
+            redis.execute(*alone, timeout=0.5)
+        return type(caught.value).__name__
+
+    together(work, 24)
+    assert redis.stats()["connects"] <= 9
+    # There are 8, and each was given back once: 8 calls are sent at once, and a ninth is not.
+    with own_redis.stopped():
+        assert sorted(together(ask_in_vain, 9)) == ["DeadlineError"] + ["OutcomeUnknownError"] * 8
+
+
 def test_large_commands_and_large_replies_pass_each_other(redis_server: RedisServer) -> None:
     """Both buffers are full at once: whoever writes must not keep the replies from being read."""
     redis = redis_server.redis(timeout=30)

@@ -1,9 +1,13 @@
+#include <atomic>
 #include <hotcount/counter.hpp>
 #include <hotcount/op_id.hpp>
+#include <hotcount/redis.hpp>
+#include <numeric>
 #include <set>
 
 #include "counter/op_ledger.hpp"
 #include "support/callers.hpp"
+#include "support/held_channel.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -148,6 +152,39 @@ TEST_F(MemoryCounter, OptionsThatMakeNoSenseAreRefused) {
     CounterOptions no_memory;
     no_memory.op_keep = 0s;
     EXPECT_TRUE(failed_with(Counter::make(store_, no_memory), ErrorCode::config, "op_keep"));
+}
+
+// In a cluster the replies to one batch may come in several threads at once.
+TEST(RedisCounter, PartsOfABatchMayEndInTwoThreadsAtOnce) {
+    constexpr std::size_t kPairs = 200;
+    constexpr std::size_t kKeys = 1000;  // Of a part.
+    const auto client = *redis::Client::make({});
+    const auto counter = *Counter::make(client);
+    const std::vector<std::string_view> keys(2 * kPairs * kKeys, "k");
+    testing::HeldChannel channel;
+    std::atomic<int> ended{0};
+    std::int64_t sum = 0;
+    counter->get_many_async(keys,
+                            [&](const Result<BatchResult<std::int64_t>>& batch) {
+                                ++ended;
+                                sum = std::accumulate(batch->values.begin(), batch->values.end(),
+                                                      std::int64_t{0});
+                            },
+                            {&channel});
+    const auto parts = channel.take();
+    ASSERT_EQ(parts.size(), 2 * kPairs);
+    const redis::Reply ones{redis::ReplyArray(kKeys, redis::Reply{std::int64_t{1}})};
+    std::atomic<std::size_t> begun{0};
+    in_threads(std::size_t{2}, [&](std::size_t thread) {
+        for (std::size_t pair = 0; pair < kPairs; ++pair) {
+            ++begun;
+            while (begun < 2 * (pair + 1)) {  // Spins: both threads run now.
+            }
+            parts[2 * pair + thread](ones);
+        }
+    });
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(sum, static_cast<std::int64_t>(keys.size()));
 }
 
 TEST(OpLedger, ForgetsAFewOfTheOldWithEachThatComes) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <hotcount/limiter.hpp>
+#include <hotcount/redis.hpp>
 #include <hotcount/sql.hpp>
 #include <string>
 #include <vector>
 
 #include "support/callers.hpp"
+#include "support/held_channel.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -41,6 +43,28 @@ TEST(HitAll, ThreadsThatTakeKeysInEveryOrderTakeExactlyTheLimit) {
     for (const LimitedHit& hit : hits) {
         EXPECT_EQ(hit.limiter->peek(hit.key)->remaining, hit.limiter->limit() - 100);
     }
+}
+
+TEST(HitAll, OverSlotsWaitsForEachReserve) {
+    const auto client = *redis::Client::make({});
+    const auto limiter = *Limiter::make(client, named("n", "5/day"));
+    const std::vector<LimitedHit> hits{{limiter, "a", 1}, {limiter, "b", 1}, {limiter, "c", 1}};
+    testing::HeldChannel channel;
+    std::optional<Result<JointDecision>> answer;
+    hit_all_async(hits, [&](Result<JointDecision> joint) { answer.emplace(std::move(joint)); },
+                  {&channel});
+    auto script = channel.take();
+    ASSERT_EQ(script.size(), 1U);
+    script.front()(make_error(ErrorCode::reply, "of several slots", "CROSSSLOT"));
+    const auto reserves = channel.take();
+    ASSERT_EQ(reserves.size(), hits.size());
+    for (const auto& reserve : reserves) {
+        EXPECT_FALSE(answer);
+        reserve(make_error(ErrorCode::unavailable, "refused"));
+        EXPECT_EQ(channel.held(), 0U);  // Nothing to release.
+    }
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(failed_with(*answer, ErrorCode::unavailable));
 }
 
 TEST(HitAll, TakesHitsAtTheRatesOfTheCall) {

@@ -199,6 +199,18 @@ def test_a_statement_that_waits_past_its_deadline_is_cancelled(
     assert votes.cast(1, 7).changed
 
 
+def test_a_script_that_waits_past_its_deadline_is_cancelled(postgres: PostgresDatabase) -> None:
+    slots = hotcount.SlottedCounter(postgres.url)
+    # Another session is making the table.
+    with session(postgres, "CREATE TABLE hotcount_slot (key text)") as other:
+        made = in_background(lambda: slots.create_table(timeout=0.5))
+        over = made.is_over(10)
+        other.rollback()
+        assert isinstance(made(), hotcount.DeadlineError)
+        assert over
+    slots.create_table()
+
+
 @JOURNAL
 def test_without_an_answer_the_outcome_is_unknown(
     postgres: PostgresDatabase, strategy: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import uuid
+from typing import Any
 
 import hotcount
 import pytest
@@ -56,6 +58,15 @@ def test_reconcile_mends_a_drift_while_votes_go_on(
     votes.flush()
     assert votes.reconcile(dry_run=True) == []
     assert postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "160"
+
+
+@pytest.mark.parametrize("kind", [int, str, uuid.UUID])
+def test_votes_are_found_by_users_of_each_type(postgres: PostgresDatabase, kind: Any) -> None:
+    votes = make_votes(postgres, user_type=kind)
+    me, other = (uuid.UUID(int=1), uuid.UUID(int=2)) if kind is uuid.UUID else (kind(1), kind(2))
+    votes.cast_many([1, 2, 1], [me, me, other], [4, -1, 1])
+    assert list(votes.get_many([2, 1, 99], me)) == [-1, 4, 0]
+    assert list(votes.get_many([2, 1], other)) == [0, 1]
 
 
 def test_more_statements_than_a_connection_keeps_are_all_answered(
