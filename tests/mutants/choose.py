@@ -39,8 +39,10 @@ STATIC = re.compile(
 # Compilers ask for parentheses.
 MIXED = re.compile(r"&&.*\|\||\|\|.*&&|(&&|\|\|)$")
 # Read: no test can tell the fault. Another patience, two times that are hardly ever the same, the
-# greatest of truths for their sum, the greater of two equal numbers, an expiry set to what it is.
+# greatest of truths for their sum, the greater of two equal numbers, an expiry set to what it is, a
+# deadline that the next statement checks itself.
 ALIKE = {
+    "while (wait_for_held && !folded.held.empty() && !deadline.passed()) {",
     "const bool many = groups_.size() != 1 || groups_.front()->writes.size() > 1;",
     "if (write.get() != own_ && write->deadline_.time() > over) {",
     '"SELECT COALESCE(SUM(instr(sql, ?1) = 0), 0) > 0 OR COALESCE(SUM(instr(sql, ?1 || "',
