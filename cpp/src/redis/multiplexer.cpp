@@ -1,7 +1,6 @@
-// The part of the multiplexer for replies: each reply goes to the calls of the oldest flight, and a
-// reply that cannot belong to them ends the connection. multiplexer_sending.cpp makes the flights,
-// multiplexer_endings.cpp ends calls without a reply, multiplexer_retries.cpp resends refused
-// calls.
+// The part of the multiplexer for commands and replies: queued calls are encoded, each reply goes to
+// the calls of the oldest flight, and a reply that cannot belong to them ends the connection.
+// multiplexer_endings.cpp ends calls without a reply, multiplexer_retries.cpp resends refused calls.
 #include "multiplexer.hpp"
 
 #include <algorithm>
@@ -24,6 +23,78 @@ bool refused_before_it_ran(std::string_view error) {
 
 }  // namespace
 
+// -- sending --------------------------------------------------------------------------------------
+
+std::size_t Multiplexer::request_replies(const Operation& operation) {
+    return operation.request_.replies_ - operation.answered_before_;
+}
+
+bool Multiplexer::can_encode() const {
+    return !queue_.empty() && !draining_ && encoded_ - answered_ < options_.max_send_bytes &&
+           replies_due_ < options_.max_in_flight;
+}
+
+std::string Multiplexer::take() {
+    if (out_.empty() && can_encode()) encode();
+    std::string taken;
+    taken.swap(out_);
+    sent_ += taken.size();
+    return taken;
+}
+
+void Multiplexer::put_back_unsent(std::string rest) {
+    sent_ -= rest.size();
+    out_ = std::move(rest);
+}
+
+void Multiplexer::encode() {
+    returned_ = 0;
+    const SteadyTime now = std::chrono::steady_clock::now();
+    Combiner combiner{queue_.size()};
+    std::size_t bytes = encoded_ - answered_;
+    std::size_t replies = replies_due_;
+    while (!queue_.empty() && bytes < options_.max_send_bytes && replies < options_.max_in_flight) {
+        OperationPtr operation = std::move(queue_.front());
+        queue_.pop_front();
+        if (operation->is_cancelled()) {
+            if (!operation->waited_for()) --unwaited_;
+            operation->drop();
+            continue;
+        }
+        operation->move(Operation::State::in_flight);
+        const Request& request = operation->request_;
+        bytes += request.bytes_.size() + request.key_.size() + 64;
+        const std::size_t own_replies = request_replies(*operation);
+        if (combiner.take(std::move(operation))) {
+            ++counts_.combined;
+        } else {
+            replies += own_replies;
+        }
+    }
+    if (flights_.empty()) heard_at_ = now;
+    for (Flight& flight : combiner.flights()) {
+        flight.begin = encoded_;
+        flight.encoded_at = now;
+        encode(flight);
+        replies_due_ += request_replies(*flight.first) + (flight.asking ? 1 : 0);
+        calls_in_flight_ += flight.calls();
+        flights_.push_back(std::move(flight));
+    }
+}
+
+void Multiplexer::encode(Flight& flight) {
+    const std::size_t before = out_.size();
+    if (flight.asking) {
+        const std::string_view asking[] = {"ASKING"};
+        encode_command(out_, asking);
+    }
+    Combining::encode(flight, out_);
+    encoded_ += out_.size() - before;
+    flight.end = encoded_;
+}
+
+// -- replies --------------------------------------------------------------------------------------
+
 bool Multiplexer::settle(Reply reply, SteadyTime now) {
     if (flights_.empty()) return does_not_fit("a reply that no command asked for");
     Flight& front = flights_.front();
@@ -35,7 +106,8 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     if (!belongs(front, reply)) return false;
     if (replies_due_ > 0) --replies_due_;
     Operation& first = *front.first;
-    if (first.is(Request::Kind::batch) && first.replies_.size() + 1 < first.request_.replies_) {
+    const bool is_batch = first.request_.is_batch();
+    if (is_batch && first.replies_.size() + 1 < first.request_.replies_) {
         if (first.replies_.empty()) first.replies_.reserve(first.request_.replies_);
         first.replies_.push_back(std::move(reply));
         return true;
@@ -48,24 +120,16 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     counts_.latency.record(round_trip_);
     if (is_lane() && leaves_whole(flight, reply)) return true;
     if (refused_whole(flight, reply)) return true;
-    switch (flight.first->request_.kind_) {
-        case Request::Kind::add:
-            settle_add(flight, reply);
-            return true;
-        case Request::Kind::script:
-            settle_script(flight, std::move(reply));
-            return true;
-        case Request::Kind::batch: {
-            // Without the reply to the ECHO the number of the command's replies is unknown.
-            const bool not_checked = !flight.first->request_.echo_.empty() &&
-                                     std::holds_alternative<ReplyError>(reply.value);
-            settle_batch(flight, std::move(reply));
-            return !not_checked || does_not_fit("ECHO was refused");
-        }
-        default:
-            answer(flight.first, std::move(reply));
-            return true;
+    if (is_batch) {
+        // Without the reply to the ECHO the number of the command's replies is unknown.
+        const bool not_checked = !flight.first->request_.echo_.empty() &&
+                                 std::holds_alternative<ReplyError>(reply.value);
+        settle_batch(flight, std::move(reply));
+        return !not_checked || does_not_fit("ECHO was refused");
     }
+    Combining::Split split{flight, reply};
+    flight.for_each([&](const OperationPtr& member) { answer(member, split.next(*member)); });
+    return true;
 }
 
 // -- replies that cannot be a call's ---------------------------------------------------------------
@@ -81,25 +145,15 @@ Error Multiplexer::misfit() const {
 
 bool Multiplexer::belongs(Flight& flight, const Reply& reply) {
     const Operation& first = *flight.first;
-    const bool batch = first.is(Request::Kind::batch);
+    const bool batch = first.request_.is_batch();
     if (batch ? flight.begin >= sent_ : flight.end > sent_) {
         const auto* error = std::get_if<ReplyError>(&reply.value);
         return does_not_fit("a reply came before its command, " + first.name() + ", was sent" +
                             (error == nullptr ? "" : ": " + error->message));
     }
-    const auto whole = [&](bool fitting) {
-        return fitting || does_not_fit(first.name() + " got a reply of another shape");
-    };
-    switch (first.request_.kind_) {
-        case Request::Kind::add:
-            return whole(fits(Shape::integer, reply));
-        case Request::Kind::script:
-            return whole(belongs_to_script(flight, reply));
-        case Request::Kind::batch:
-            return belongs_to_batch(flight, reply);
-        default:
-            return whole(fits(first.request_.shape_, reply));
-    }
+    if (batch) return belongs_to_batch(flight, reply);
+    return Combining::fits(flight, reply) ||
+           does_not_fit(first.name() + " got a reply of another shape");
 }
 
 bool Multiplexer::belongs_to_batch(Flight& flight, const Reply& reply) {
@@ -122,122 +176,22 @@ bool Multiplexer::belongs_to_batch(Flight& flight, const Reply& reply) {
     return does_not_fit(batch.name() + (last ? " got more than one reply" : " got no reply"));
 }
 
-bool Multiplexer::belongs_to_script(const Flight& flight, const Reply& reply) {
-    if (std::holds_alternative<ReplyError>(reply.value)) return true;
-    const Request& request = flight.first->request_;
-    const Script& script = *request.script_;
-    if (!script.combinable()) return script.fits(reply, request.keys_.size());
-    const auto* const answers = std::get_if<ReplyArray>(&reply.value);
-    if (answers == nullptr) return false;
-    if (is_rows(flight, *answers)) return true;
-    auto next = answers->begin();
-    bool fitting = true;
-    flight.for_each([&](const OperationPtr& member) {
-        const std::size_t calls = std::max<std::size_t>(member->request_.calls_, 1);
-        const std::size_t keys_each = member->request_.keys_.size() / calls;
-        for (std::size_t i = 0; i < calls && fitting; ++i) {
-            fitting = next != answers->end() && script.fits(*next, keys_each);
-            if (fitting) ++next;
-        }
-    });
-    return fitting && next == answers->end();
-}
-
-// Whether the reply is one flat array, with a row of script.row() integers for each call.
-bool Multiplexer::is_rows(const Flight& flight, const ReplyArray& answers) {
-    std::size_t calls = 0;
-    flight.for_each([&](const OperationPtr& member) {
-        calls += std::max<std::size_t>(member->request_.calls_, 1);
-    });
-    const std::size_t row = flight.first->request_.script_->row();
-    return row > 0 && calls > 1 && answers.size() == row * calls &&
-           std::ranges::all_of(answers, [](const Reply& number) {
-               return std::holds_alternative<std::int64_t>(number.value);
-           });
-}
-
 // -- refusals -----------------------------------------------------------------------------------
 
-// Whether the server may accept single calls of a combined command that it refused. Adds to one key
-// may overflow only as a sum. An add of 1 is sent as INCR: an ACL may allow it and deny INCRBY.
-bool Multiplexer::splits(const Flight& flight, const ReplyError& error) const {
-    if (flight.calls() < 2) return false;
-    const Error refused = error_of(error, flight.first->name());
-    if (flight.first->is(Request::Kind::script)) return concerns_a_key(refused);
-    if (refused.code == ErrorCode::overflow) return true;
-    bool some_as_incr = false;
-    flight.for_each([&](const OperationPtr& member) { some_as_incr |= member->request_.n_ == 1; });
-    return some_as_incr && denies_the_command(refused);
-}
-
-// Queues the calls of a refused command again: it has applied nothing. After NOSCRIPT they carry
-// the script's text. If the refusal may concern some calls only, each is sent alone, in order.
+// Queues the calls of a refused command again: it has applied nothing.
 bool Multiplexer::refused_whole(Flight& flight, const Reply& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
-    if (error == nullptr || flight.first->is(Request::Kind::batch)) return false;
-    const bool needs_text = flight.first->is(Request::Kind::script) && !flight.with_text &&
-                            error_word(error->message) == "NOSCRIPT";
-    if (!needs_text && !splits(flight, *error)) return false;
+    if (error == nullptr || flight.first->request_.is_batch()) return false;
+    const Combining::Again in = Combining::after_refusal(flight, *error);
+    if (in == Combining::Again::no) return false;
     Operations again;
     flight.for_each([&](const OperationPtr& member) {
         if (member->state_ != Operation::State::in_flight) return;
-        if (needs_text) {
-            member->with_text_ = true;
-        } else {
-            member->alone_ = true;
-        }
+        Combining::set_form(*member, in);
         again.push_back(member);
     });
     put_back(again);
     return true;
-}
-
-// Each caller gets the value before the combined add plus all adds up to and including its own.
-void Multiplexer::settle_add(Flight& flight, const Reply& reply) {
-    const auto* value = std::get_if<std::int64_t>(&reply.value);
-    if (value == nullptr) {
-        flight.for_each([&](const OperationPtr& member) { answer(member, reply); });
-        return;
-    }
-    std::int64_t running = *value - flight.total;
-    flight.for_each([&](const OperationPtr& member) {
-        running += member->request_.n_;
-        finish(member, Reply{running});
-    });
-}
-
-void Multiplexer::settle_script(Flight& flight, Reply reply) {
-    if (!flight.first->request_.script_->combinable()) {
-        return answer(flight.first, std::move(reply));
-    }
-    auto* const answers = std::get_if<ReplyArray>(&reply.value);
-    if (answers == nullptr) {
-        flight.for_each([&](const OperationPtr& member) { answer(member, reply); });
-        return;
-    }
-    auto next = std::make_move_iterator(answers->begin());
-    if (is_rows(flight, *answers)) {
-        const auto row = static_cast<std::ptrdiff_t>(flight.first->request_.script_->row());
-        const auto take_row = [&] {
-            next += row;
-            return Reply{ReplyArray(next - row, next)};
-        };
-        flight.for_each([&](const OperationPtr& member) {
-            if (member->request_.calls_ == 0) return finish(member, take_row());
-            ReplyArray own;
-            own.reserve(member->request_.calls_);
-            while (own.size() < member->request_.calls_) own.push_back(take_row());
-            finish(member, Reply{std::move(own)});
-        });
-        return;
-    }
-    flight.for_each([&](const OperationPtr& member) {
-        if (member->request_.calls_ == 0) return answer(member, *next++);
-        const auto end = next + static_cast<std::ptrdiff_t>(member->request_.calls_);
-        ReplyArray own(next, end);
-        next = end;
-        if (!ask_again(member, own)) finish(member, Reply{std::move(own)});
-    });
 }
 
 void Multiplexer::settle_batch(Flight& flight, Reply reply) {
@@ -247,10 +201,12 @@ void Multiplexer::settle_batch(Flight& flight, Reply reply) {
     finish(flight.first, Reply{std::move(batch.replies_)});
 }
 
-void Multiplexer::answer(const OperationPtr& operation, Reply reply) {
+void Multiplexer::answer(const OperationPtr& operation, Reply&& reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr) {
-        if (operation->is(Request::Kind::script) && refused_inside(reply)) {
+        if (Combining::is_many(*operation)) {
+            if (ask_again(operation, std::get<ReplyArray>(reply.value))) return;
+        } else if (Combining::may_hide_refusals(*operation) && refused_inside(reply)) {
             if (is_lane()) {
                 return depart(operation, {Operation::Departure::Why::refused,
                                           make_error(ErrorCode::unavailable,
@@ -273,7 +229,7 @@ void Multiplexer::answer(const OperationPtr& operation, Reply reply) {
         return;
     }
     // The call was sent twice: the refusal of the second attempt does not tell if the first ran.
-    const bool says_nothing = operation->maybe_ran_ && refused_before_it_ran(error->message);
+    const bool says_nothing = operation->maybe_ran() && refused_before_it_ran(error->message);
     finish(operation, says_nothing ? unknown(*operation, refused) : refused);
 }
 
@@ -284,24 +240,20 @@ Error Multiplexer::error_of(const ReplyError& error, const std::string& name) co
 // -- endings ------------------------------------------------------------------------------------
 
 void Multiplexer::finish(const OperationPtr& operation, Result<Reply> outcome) {
-    if (operation->state_ == Operation::State::abandoned ||
-        operation->state_ == Operation::State::done) {
-        return;
-    }
+    if (operation->has_ended()) return;
     if (doubted_ && outcome.ok() && operation->state_ == Operation::State::in_flight) {
-        operation->state_ = Operation::State::held;
+        operation->move(Operation::State::held);
         operation->outcome_.emplace(std::move(outcome));
         held_.push_back(operation);
         return;
     }
-    operation->state_ = Operation::State::done;
+    operation->move(Operation::State::done);
     if (operation->parts_ != nullptr) outcome = whole(*operation, std::move(outcome));
     operation->outcome_.emplace(std::move(outcome));
     ++counts_.commands;
     if (!operation->waited_for()) --unwaited_;
     finished_.push_back(operation);
-    operation->awake();  // The caller is woken by its signal, and takes no role.
-    operation->done_flag_.store(true, std::memory_order_release);
+    operation->wake_caller();
 }
 
 std::vector<OperationPtr> Multiplexer::take_finished() {
@@ -312,7 +264,7 @@ std::vector<OperationPtr> Multiplexer::take_finished() {
 
 // Puts the calls at the head of the queue, in order, behind those put back since the last send.
 void Multiplexer::put_back(const Operations& operations) {
-    for (const OperationPtr& operation : operations) operation->state_ = Operation::State::queued;
+    for (const OperationPtr& operation : operations) operation->move(Operation::State::queued);
     const auto behind = static_cast<std::ptrdiff_t>(std::min(returned_, queue_.size()));
     queue_.insert(queue_.begin() + behind, operations.begin(), operations.end());
     returned_ += operations.size();
@@ -323,7 +275,7 @@ void Multiplexer::requeue_due(SteadyTime now) {
         postponed_.begin(), postponed_.end(),
         [&](const OperationPtr& operation) { return operation->retry_at_ > now; });
     for (auto it = due; it != postponed_.end(); ++it) {
-        (*it)->state_ = Operation::State::queued;
+        (*it)->move(Operation::State::queued);
         queue_.push_back(std::move(*it));
     }
     postponed_.erase(due, postponed_.end());

@@ -4,11 +4,9 @@
 //   push --> queue --(encode: combines)--> bytes to send, flights --(settle)--> finished
 //
 // A flight is one command, or one batch of commands, on its way to the server and back, with the
-// calls that its reply answers. Among the calls that are encoded at once, adds to one key become
-// one INCRBY and calls of one combinable script one EVALSHA; each caller gets its own answer. No
-// call is moved past another call that touches one of its keys. A combined command that is refused
-// has applied nothing. If the refusal may concern single calls, they are sent again one by one, in
-// order; otherwise all of them get the refusal.
+// calls that its reply answers. Calls that are encoded at once may share a command (combining.hpp);
+// each caller gets its own answer. If a combined command is refused and the refusal may concern
+// single calls, they are sent again one by one, in order; otherwise all of them get the refusal.
 //
 // When a connection breaks, a call may have run only if the kernel had taken all of its bytes. A
 // call that cannot have run, or whose Repeat allows it, is sent once more over a new connection
@@ -18,11 +16,7 @@
 
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/histogram.hpp>
-#include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/detail/redis/options.hpp>
-#include <hotcount/detail/redis/reply.hpp>
-#include <hotcount/detail/redis/request.hpp>
-#include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
 
 #include <algorithm>
@@ -31,125 +25,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "connection_roles.hpp"
+#include "combining.hpp"
 
 namespace hotcount::redis {
-
-/// A submitted request. The lock or the thread of its connection guards it until it is done. It is
-/// also the Sleeper of the caller that waits for it, if any.
-class Operation : public Sleeper {
-  public:
-    /// Without `done` a caller waits for it and takes the outcome.
-    Operation(Request&& request, Deadline deadline, Completion<Reply> done = {},
-              const Cancelled* cancelled = nullptr)
-        : request_(std::move(request)),
-          deadline_(deadline),
-          done_(std::move(done)),
-          cancelled_(cancelled) {}
-
-    /// held: answered by a node of a cluster that another node must confirm first. left: out of the
-    /// lane; its router decides where it goes on.
-    enum class State : std::uint8_t { queued, postponed, in_flight, held, done, left, abandoned };
-
-    /// A call's data for the router of a cluster; not used with a single server.
-    struct Route {
-        static constexpr std::uint16_t kNone = 0xffff;
-        std::uint16_t slot{kNone};    ///< Of all of its keys.
-        std::uint16_t target{kNone};  ///< Node, while `asking`.
-        bool asking{false};           ///< The next send is a redirection by ASK.
-        unsigned redirections{0};     ///< In a row.
-        std::uint64_t number{0};      ///< In the order in which calls were handed in.
-        SteadyTime begun{};           ///< When it began to wait for a map, at the latest.
-    };
-    Route route{};
-
-    /// Why a call has left its lane.
-    struct Departure {
-        enum class Why : std::uint8_t {
-            moved,    ///< MOVED.
-            ask,      ///< ASK.
-            refused,  ///< The node serves it later, or the owner of a newer map does.
-            lost,     ///< The connection broke; the call may be sent again.
-        };
-        Why why;
-        Error error;       ///< For its caller, if the deadline passes.
-        std::string line;  ///< moved, ask: the server's words.
-    };
-
-    State state() const { return state_; }
-    /// May be called without the lock. Once true, the outcome may be taken.
-    bool is_done() const { return done_flag_.load(std::memory_order_acquire); }
-    bool waited_for() const { return done_ == nullptr; }
-    bool has_left() const { return state_ == State::left; }
-    const Departure& departure() const { return *departure_; }
-    bool is_cancelled() const { return cancelled_ != nullptr && *cancelled_; }
-    Deadline deadline() const { return deadline_; }
-    SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
-    Duration pause() const { return pause_; }
-    void set_pause(Duration pause) { pause_ = pause; }
-    /// Whether it was sent over a connection that broke, and may have been run.
-    bool maybe_ran() const { return maybe_ran_; }
-    const std::string& name() const { return request_.name(); }
-    /// Once it is done.
-    Result<Reply> take_outcome() {
-        if (has_left()) return *outcome_;
-        return std::move(*outcome_);
-    }
-    /// Ends it without having been queued.
-    void refuse(const Error& error) {
-        outcome_.emplace(error);
-        complete();
-    }
-    /// Gives the outcome to `done`.
-    void complete() {
-        Completion<Reply> done;
-        done.swap(done_);
-        done(std::move(*outcome_));
-    }
-
-    /// Drops it, out of any lane: its caller wants it no longer.
-    void drop() {
-        state_ = State::abandoned;
-        done_ = nullptr;
-    }
-
-  private:
-    friend class Multiplexer;
-
-    bool is(Request::Kind kind) const { return request_.kind_ == kind; }
-    Repeat repeat() const { return request_.repeat_; }
-
-    Request request_;
-    Deadline deadline_;
-    Completion<Reply> done_;
-    const Cancelled* cancelled_;
-    State state_{State::queued};
-    bool alone_{false};      // Not to be combined: it was refused as part of a combined command.
-    bool with_text_{false};  // The server does not know the script.
-    bool resent_{false};     // Queued again after a broken connection; a second one ends it.
-    bool maybe_ran_{false};  // Sent once over a connection that broke.
-    SteadyTime retry_at_{};
-    Duration pause_{};                // Before the next try, when the server will serve it soon.
-    ReplyArray replies_;              // batch: the replies so far.
-    std::size_t answered_before_{0};  // batch: replies to commands that are no longer in its bytes.
-    // The answers so far, and the indexes of the answers that are requested again.
-    struct Parts {
-        ReplyArray replies;
-        std::vector<std::size_t> missing;
-    };
-    std::unique_ptr<Parts> parts_;
-    std::optional<Departure> departure_{};
-    std::optional<Result<Reply>> outcome_;  // Or, while postponed or left, the last refusal.
-    std::atomic<bool> done_flag_{false};
-};
-
-using OperationPtr = std::shared_ptr<Operation>;
 
 /// The slots of a cluster.
 using SlotSet = std::bitset<16384>;
@@ -169,7 +52,7 @@ class Multiplexer {
     // -- calls that wait
     void push(OperationPtr operation) {
         if (operation->state_ != Operation::State::queued) {
-            operation->state_ = Operation::State::queued;
+            operation->move(Operation::State::queued);
             operation->done_flag_.store(false, std::memory_order_relaxed);
         }
         if (!operation->waited_for()) {
@@ -279,29 +162,6 @@ class Multiplexer {
   private:
     using Operations = std::vector<OperationPtr>;
 
-    // One command on its way, or one batch of commands, and the calls that its reply answers.
-    struct Flight {
-        OperationPtr first;
-        Operations rest{};      // Combined with the first.
-        std::int64_t total{0};  // The sum of a combined INCRBY.
-        std::size_t keys{0};    // Of a combined script.
-        std::size_t memory{0};  // Of a batch's replies so far.
-        bool with_text{false};
-        bool asking{false};      // ASKING goes before it,
-        bool asked{false};       // and was answered.
-        std::uint64_t begin{0};  // Its first byte, counted from the start of this connection.
-        std::uint64_t end{0};
-        SteadyTime encoded_at{};
-
-        std::size_t calls() const { return 1 + rest.size(); }
-        template <class F>
-        void for_each(F&& f) const {
-            f(first);
-            for (const OperationPtr& operation : rest) f(operation);
-        }
-    };
-    class Combiner;
-
     // An asynchronous call that was given up, with its progress at that time.
     struct Late {
         OperationPtr operation;
@@ -316,17 +176,11 @@ class Multiplexer {
     bool can_encode() const;
     void encode();
     void encode(Flight& flight);
-    void encode_script(const Flight& flight);
     bool belongs(Flight& flight, const Reply& reply);
     bool belongs_to_batch(Flight& flight, const Reply& reply);
-    bool belongs_to_script(const Flight& flight, const Reply& reply);
-    static bool is_rows(const Flight& flight, const ReplyArray& answers);
     bool does_not_fit(const std::string& why);
-    void settle_add(Flight& flight, const Reply& reply);
-    void settle_script(Flight& flight, Reply reply);
     void settle_batch(Flight& flight, Reply reply);
-    void answer(const OperationPtr& operation, Reply reply);
-    bool splits(const Flight& flight, const ReplyError& error) const;
+    void answer(const OperationPtr& operation, Reply&& reply);
     const ReplyError* refused_for_now(const Reply& reply);
     bool refused_inside(const Reply& reply);
     bool postpone(const OperationPtr& operation);

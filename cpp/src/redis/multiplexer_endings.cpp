@@ -11,14 +11,14 @@ namespace hotcount::redis {
 Result<Reply> Multiplexer::give_up(const OperationPtr& operation) {
     const bool held = operation->state_ == Operation::State::held;
     const bool was_sent = held || operation->state_ == Operation::State::in_flight;
-    operation->state_ = Operation::State::abandoned;
+    operation->move(Operation::State::abandoned);
     std::size_t sent = operation->answered_before_;
     if (held) {
         std::erase(held_, operation);
     } else if (!was_sent) {
         std::erase(queue_, operation);
         std::erase(postponed_, operation);
-    } else if (operation->is(Request::Kind::batch)) {
+    } else if (operation->request_.is_batch()) {
         for (const Flight& flight : flights_) {
             if (flight.first == operation) sent += commands_sent(flight);
         }
@@ -32,7 +32,7 @@ Result<Reply> Multiplexer::known_of(const Operation& operation, bool was_sent,
     const std::string who = options_.address() + ": ";
     // The last refusal of the server says why it did not serve the call.
     if (!was_sent && operation.outcome_) {
-        if (!operation.maybe_ran_) return *operation.outcome_;
+        if (!operation.maybe_ran()) return *operation.outcome_;
         if (!operation.outcome_->ok()) return unknown(operation, operation.outcome_->error());
     }
     const auto not_answered = [&] {
@@ -44,10 +44,10 @@ Result<Reply> Multiplexer::known_of(const Operation& operation, bool was_sent,
                                     " was sent and not answered before the deadline; it may or "
                                     "may not be applied");
     };
-    if (operation.is(Request::Kind::batch) && commands_sent > 0) {
+    if (operation.request_.is_batch() && commands_sent > 0) {
         return Reply{parts_of(operation, commands_sent, not_answered(), not_sent(operation))};
     }
-    return was_sent || operation.maybe_ran_ ? not_answered() : not_sent(operation);
+    return was_sent || operation.maybe_ran() ? not_answered() : not_sent(operation);
 }
 
 // The error of a call that waited until its deadline, for its turn or for a connection.
@@ -72,18 +72,16 @@ void Multiplexer::find_late(SteadyTime now) {
     next_expiry_ = SteadyTime::max();
     const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
         const bool sent_before = operation->state_ == Operation::State::held;
-        const bool pending = operation->state_ != Operation::State::abandoned &&
-                             operation->state_ != Operation::State::done;
-        if (!pending || operation->waited_for()) return false;
+        if (operation->has_ended() || operation->waited_for()) return false;
         if (operation->deadline_.time() > now) {
             next_expiry_ = std::min(next_expiry_, operation->deadline_.time());
             return false;
         }
-        const bool batch = operation->is(Request::Kind::batch);
+        const bool batch = operation->request_.is_batch();
         const std::size_t sent = batch && flight != nullptr ? commands_sent(*flight) : 0;
         late_.push_back(
             {operation, flight != nullptr || sent_before, operation->answered_before_ + sent});
-        operation->state_ = Operation::State::abandoned;
+        operation->move(Operation::State::abandoned);
         return true;
     };
     for (const Flight& flight : flights_) {
@@ -118,14 +116,13 @@ void Multiplexer::fail_queued(const Error& error) {
     Operations held;
     held.swap(held_);
     for (const OperationPtr& operation : held) {
-        operation->state_ = Operation::State::in_flight;
         finish(operation, unknown(*operation, error));
     }
 }
 
 // The call is not on its way and will not be sent any more; an earlier connection may have taken it.
 void Multiplexer::finish_unsent(const OperationPtr& operation, const Error& why) {
-    if (operation->maybe_ran_) return finish(operation, unknown(*operation, why));
+    if (operation->maybe_ran()) return finish(operation, unknown(*operation, why));
     if (operation->answered_before_ == 0) return finish(operation, why);
     finish(operation, Reply{parts_of(*operation, operation->answered_before_, why, why)});
 }
@@ -175,29 +172,31 @@ void Multiplexer::lost(const Error& why, bool resend) {
 
 void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
     // The server runs a command only when it has all of its bytes.
-    const bool batch = flight.first->is(Request::Kind::batch);
+    const bool batch = flight.first->request_.is_batch();
     const bool may_have_run = batch ? commands_sent(flight) > 0 : flight.end <= sent_;
     flight.for_each([&](const OperationPtr& member) {
         if (member->state_ != Operation::State::in_flight) return;
+        using enum Operation::Attempt;
         const bool repeats = member->repeat() != Repeat::never;
+        const bool is_first = member->attempt_ == first;
         if (may_have_run && batch && !repeats) {
             if (!lose_part(flight, why)) {
                 return finish(member, Reply{std::move(member->replies_)});
             }
         } else if (may_have_run) {
-            member->maybe_ran_ = member->repeat() != Repeat::reads;
+            if (member->repeat() != Repeat::reads) member->attempt_ = after_maybe_run;
             member->replies_.clear();
         }
         // The owner of a slot may change several times before a call of it leaves at all.
         const bool again_and_again = is_lane() && !may_have_run;
-        if (resend && (!member->resent_ || again_and_again) && (repeats || !member->maybe_ran_)) {
-            member->resent_ = true;
+        if (resend && (is_first || again_and_again) && (repeats || !member->maybe_ran())) {
+            if (!member->maybe_ran()) member->attempt_ = second;
             again.push_back(member);
             return;
         }
         finish_unsent(
             member, make_error(why.code,
-                               why.message + (member->maybe_ran_ ? "" : "; nothing was applied")));
+                               why.message + (member->maybe_ran() ? "" : "; nothing was applied")));
     });
 }
 

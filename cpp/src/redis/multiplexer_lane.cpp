@@ -27,11 +27,8 @@ std::optional<Why> why_it_leaves(std::string_view line) {
 }  // namespace
 
 void Multiplexer::depart(const OperationPtr& operation, Operation::Departure departure) {
-    if (operation->state_ == Operation::State::abandoned ||
-        operation->state_ == Operation::State::done) {
-        return;
-    }
-    operation->state_ = Operation::State::left;
+    if (operation->has_ended()) return;
+    operation->move(Operation::State::left);
     operation->replies_.clear();
     operation->outcome_.emplace(departure.error);
     operation->departure_.emplace(std::move(departure));
@@ -40,11 +37,10 @@ void Multiplexer::depart(const OperationPtr& operation, Operation::Departure dep
         ++leaving_[operation->route.slot];
     }
     finished_.push_back(operation);
-    operation->awake();
-    operation->done_flag_.store(true, std::memory_order_release);
+    operation->wake_caller();
 }
 
-// This refusal applied nothing. An earlier attempt may have: maybe_ran_ records that.
+// This refusal applied nothing. An earlier attempt may have: maybe_ran() tells.
 bool Multiplexer::leaves(const OperationPtr& operation, const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr || error->known) return false;
@@ -52,7 +48,7 @@ bool Multiplexer::leaves(const OperationPtr& operation, const Reply& reply) {
     if (!why) return false;
     const std::string word{error_word(error->message)};
     // ASKING covers one command only. TRYAGAIN may concern a single key of a combined command.
-    if (*why == Why::ask || word == "TRYAGAIN") operation->alone_ = true;
+    if (*why == Why::ask || word == "TRYAGAIN") operation->form_.alone = true;
     depart(operation,
            {*why,
             make_error(ErrorCode::unavailable,
@@ -64,8 +60,7 @@ bool Multiplexer::leaves(const OperationPtr& operation, const Reply& reply) {
 bool Multiplexer::leaves_whole(const Flight& flight, const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr || error->known || !why_it_leaves(error->message)) return false;
-    if (flight.first->is(Request::Kind::batch) && flight.first->request_.replies_ != 1)
-        return false;
+    if (flight.first->request_.is_batch() && flight.first->request_.replies_ != 1) return false;
     flight.for_each([&](const OperationPtr& member) { (void)leaves(member, reply); });
     return true;
 }
@@ -128,7 +123,6 @@ bool Multiplexer::confirm(bool owns, SteadyTime asked_at) {
             " ms (silence_limit), and another node says that it was replaced");
     for (const OperationPtr& operation : held) {
         if (operation->state_ != Operation::State::held) continue;
-        operation->state_ = Operation::State::in_flight;
         if (owns) {
             Result<Reply> answer = std::move(*operation->outcome_);
             finish(operation, std::move(answer));

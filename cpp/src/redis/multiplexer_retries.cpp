@@ -38,14 +38,6 @@ bool only_reads(std::string_view name) {
     return std::any_of(kReaders.begin(), kReaders.end(), same);
 }
 
-// The size of the first of several encoded words.
-std::size_t end_of_word(std::string_view words) {
-    const std::size_t line = words.find('\n') + 1;
-    std::size_t size = 0;
-    for (std::size_t i = 1; i + 2 < line; ++i) size = 10 * size + (words[i] - '0');
-    return line + size + 2;
-}
-
 }  // namespace
 
 const ReplyError* Multiplexer::refused_for_now(const Reply& reply) {
@@ -77,7 +69,7 @@ bool Multiplexer::postpone(const OperationPtr& operation) {
         return false;
     }
     operation->retry_at_ = std::chrono::steady_clock::now() + operation->pause_;
-    operation->state_ = Operation::State::postponed;
+    operation->move(Operation::State::postponed);
     postponed_.push_back(operation);
     return true;
 }
@@ -133,30 +125,8 @@ bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
         if (refused_for_now(replies[i]) != nullptr) refused.push_back(i);
     }
     if (refused.empty() || !postpone(calls)) return false;
-    Request& request = calls->request_;
-    const std::size_t keys_each = request.keys_.size() / request.calls_;
-    const std::size_t arguments_each = request.arguments_count_ / request.calls_;
-    std::vector<std::string_view> keys;
-    std::string arguments;
-    std::string_view bytes = request.bytes_;
-    auto next = refused.begin();
-    for (std::size_t i = 0; i < request.calls_; ++i) {
-        std::size_t size = 0;
-        for (std::size_t k = 0; k < arguments_each; ++k) size += end_of_word(bytes.substr(size));
-        if (next != refused.end() && *next == i) {
-            for (std::size_t k = 0; k < keys_each; ++k) {
-                keys.push_back(request.keys_[i * keys_each + k]);
-            }
-            arguments += bytes.substr(0, size);
-            ++next;
-        }
-        bytes.remove_prefix(size);
-    }
     keep_parts(*calls, std::move(replies), refused);
-    request.keys_ = Request::Keys{keys};
-    request.bytes_ = std::move(arguments);
-    request.calls_ = refused.size();
-    request.arguments_count_ = refused.size() * arguments_each;
+    Combining::keep(*calls, refused);
     return true;
 }
 

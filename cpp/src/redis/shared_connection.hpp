@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/redis/options.hpp>
+#include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
 #include <mutex>
