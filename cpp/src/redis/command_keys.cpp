@@ -15,107 +15,38 @@
 namespace hotcount::redis {
 namespace {
 
-// The positions of the keys of a command, unless its only key is the second word.
+// The positions of the keys of commands, unless the only key is the second word.
 struct Places {
-    std::string_view name;  // Or the beginning of it, with its '|'.
-    std::size_t first;      // 0: no keys.
-    std::size_t last{0};    // 0: the first alone; kAll: to the end.
+    std::string_view names;  // Or the beginning of a name, with its '|'.
+    std::size_t first;       // 0: no keys.
+    std::size_t last{0};     // 0: the first alone; kAll: to the end.
     std::size_t step{1};
     std::size_t count_at{0};      // Where the number of keys is; they follow it.
     std::size_t streams_from{0};  // First place of STREAMS: half of the words behind it are keys.
 };
 constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 
+// A name is looked up in the order of the rows: OBJECT|HELP stands before OBJECT|.
 constexpr auto kPlaces = std::to_array<Places>({
-    {"ACL|", 0},
-    {"BGREWRITEAOF", 0},
-    {"BGSAVE", 0},
-    {"BITOP", 2, kAll},
-    {"CLIENT|", 0},
-    {"CLUSTER|", 0},
-    {"COMMAND", 0},
-    {"COMMANDLOG|", 0},
-    {"COMMAND|", 0},
-    {"CONFIG|", 0},
-    {"COPY", 1, 2},
-    {"DBSIZE", 0},
-    {"DEL", 1, kAll},
-    {"ECHO", 0},
-    {"EVAL", 0, 0, 1, 2},
-    {"EVALSHA", 0, 0, 1, 2},
-    {"EVALSHA_RO", 0, 0, 1, 2},
-    {"EVAL_RO", 0, 0, 1, 2},
-    {"EXISTS", 1, kAll},
-    {"FCALL", 0, 0, 1, 2},
-    {"FCALL_RO", 0, 0, 1, 2},
-    {"FLUSHALL", 0},
-    {"FLUSHDB", 0},
-    {"FUNCTION|", 0},
-    {"GEOSEARCHSTORE", 1, 2},
-    {"INFO", 0},
-    {"KEYS", 0},
-    {"LASTSAVE", 0},
-    {"LATENCY|", 0},
-    {"LCS", 1, 2},
-    {"LMOVE", 1, 2},
-    {"LMPOP", 0, 0, 1, 1},
-    {"LOLWUT", 0},
-    {"MEMORY|DOCTOR", 0},
-    {"MEMORY|HELP", 0},
-    {"MEMORY|MALLOC-STATS", 0},
-    {"MEMORY|PURGE", 0},
-    {"MEMORY|STATS", 0},
-    {"MEMORY|USAGE", 2},
-    {"MGET", 1, kAll},
-    {"MODULE|", 0},
-    {"MSET", 1, kAll, 2},
-    {"MSETEX", 0, 0, 2, 1},
-    {"MSETNX", 1, kAll, 2},
-    {"OBJECT|HELP", 0},
-    {"OBJECT|", 2},
-    {"PFCOUNT", 1, kAll},
-    {"PFMERGE", 1, kAll},
-    {"PING", 0},
-    {"PUBLISH", 0},
-    {"PUBSUB|", 0},
-    {"RANDOMKEY", 0},
-    {"RENAME", 1, 2},
-    {"RENAMENX", 1, 2},
-    {"REPLICAOF", 0},
-    {"ROLE", 0},
-    {"RPOPLPUSH", 1, 2},
-    {"SAVE", 0},
-    {"SCAN", 0},
-    {"SCRIPT|", 0},
-    {"SDIFF", 1, kAll},
-    {"SDIFFSTORE", 1, kAll},
-    {"SINTER", 1, kAll},
-    {"SINTERCARD", 0, 0, 1, 1},
-    {"SINTERSTORE", 1, kAll},
-    {"SLAVEOF", 0},
-    {"SLOWLOG|", 0},
-    {"SMOVE", 1, 2},
-    {"SUNION", 1, kAll},
-    {"SUNIONSTORE", 1, kAll},
-    {"SWAPDB", 0},
-    {"TIME", 0},
-    {"TOUCH", 1, kAll},
-    {"UNLINK", 1, kAll},
-    {"XGROUP|HELP", 0},
-    {"XGROUP|", 2},
-    {"XINFO|HELP", 0},
-    {"XINFO|", 2},
+    {"ACL| BGREWRITEAOF BGSAVE CLIENT| CLUSTER| COMMAND COMMANDLOG| COMMAND| CONFIG| DBSIZE "
+     "ECHO FLUSHALL FLUSHDB FUNCTION| INFO KEYS LASTSAVE LATENCY| LOLWUT MEMORY|DOCTOR "
+     "MEMORY|HELP MEMORY|MALLOC-STATS MEMORY|PURGE MEMORY|STATS MODULE| OBJECT|HELP PING "
+     "PUBLISH PUBSUB| RANDOMKEY REPLICAOF ROLE SAVE SCAN SCRIPT| SLAVEOF SLOWLOG| SWAPDB TIME "
+     "XGROUP|HELP XINFO|HELP",
+     0},
     {"XREAD", 0, 0, 1, 0, 1},
     {"XREADGROUP", 0, 0, 1, 0, 4},
-    {"ZDIFF", 0, 0, 1, 1},
-    {"ZDIFFSTORE", 1, 0, 1, 2},
-    {"ZINTER", 0, 0, 1, 1},
-    {"ZINTERCARD", 0, 0, 1, 1},
-    {"ZINTERSTORE", 1, 0, 1, 2},
-    {"ZMPOP", 0, 0, 1, 1},
-    {"ZRANGESTORE", 1, 2},
-    {"ZUNION", 0, 0, 1, 1},
-    {"ZUNIONSTORE", 1, 0, 1, 2},
+    {"LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION", 0, 0, 1, 1},
+    {"EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO", 0, 0, 1, 2},
+    {"MSETEX", 0, 0, 2, 1},
+    {"ZDIFFSTORE ZINTERSTORE ZUNIONSTORE", 1, 0, 1, 2},
+    {"COPY GEOSEARCHSTORE LCS LMOVE RENAME RENAMENX RPOPLPUSH SMOVE ZRANGESTORE", 1, 2},
+    {"DEL EXISTS MGET PFCOUNT PFMERGE SDIFF SDIFFSTORE SINTER SINTERSTORE SUNION SUNIONSTORE "
+     "TOUCH UNLINK",
+     1, kAll},
+    {"MSET MSETNX", 1, kAll, 2},
+    {"MEMORY|USAGE OBJECT| XGROUP| XINFO|", 2},
+    {"BITOP", 2, kAll},
 });
 
 std::string in_capitals(std::span<const std::string_view> words) {
@@ -131,8 +62,11 @@ std::string in_capitals(std::span<const std::string_view> words) {
 
 Places places_of(std::string_view name) {
     for (const Places& places : kPlaces) {
-        if (places.name.ends_with('|') ? name.starts_with(places.name) : name == places.name) {
-            return places;
+        std::string_view names = places.names;
+        while (!names.empty()) {
+            const std::string_view one = names.substr(0, names.find(' '));
+            if (one.ends_with('|') ? name.starts_with(one) : name == one) return places;
+            names.remove_prefix(std::min(one.size() + 1, names.size()));
         }
     }
     return {name, 1};
