@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <functional>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/hash.hpp>
 #include <memory>
@@ -31,47 +29,32 @@ struct Group {
 };
 
 // A batch on its way, portion by portion.
-class Sending : public std::enable_shared_from_this<Sending> {
+class IncrPortions final : public redis::InPortions {
   public:
-    Sending(redis::Channel& channel, IncrBatch batch, Deadline deadline,
-            Completion<BatchResult<std::int64_t>> done, const redis::Cancelled* cancelled)
-        : channel_(channel),
+    IncrPortions(redis::Channel& channel, IncrBatch batch, Deadline deadline,
+                 Completion<BatchResult<std::int64_t>> done, const redis::Cancelled* cancelled)
+        : InPortions(channel, deadline, cancelled),
           server_(std::move(batch.server)),
           about_(batch.about),
           keys_(std::move(batch.keys)),
           amounts_(std::move(batch.amounts)),
-          deadline_(deadline),
-          done_(std::move(done)),
-          cancelled_(cancelled) {
+          done_(std::move(done)) {
         result_.values.resize(keys_.size());
-    }
-
-    /// Sends the next portion, and further ones while answers come before submit() returns.
-    void go_on() {
-        while (begin_ < keys_.size()) {
-            if (groups_.empty()) gather();
-            std::string bytes;
-            bytes.reserve(groups_.size() * 48);
-            for (const Group& group : groups_) redis::encode_add(bytes, group.key, group.total);
-            other_side_done_.store(false, std::memory_order_relaxed);
-            channel_.submit(
-                redis::Request::encoded("INCRBY", std::move(bytes), groups_.size(),
-                                        redis::Shape::integer, redis::Repeat::never),
-                deadline_,
-                [self = shared_from_this()](Result<Reply> reply) {
-                    self->settle(std::move(reply));
-                    if (self->other_side_done_.exchange(true)) self->go_on();
-                },
-                cancelled_);
-            // The answer may come before submit() returns, or in another thread. The later of the
-            // two goes on.
-            if (!other_side_done_.exchange(true)) return;
-        }
-        done_(std::move(result_));
     }
 
   private:
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+    std::optional<redis::Request> next() override {
+        if (begin_ == keys_.size()) return std::nullopt;
+        if (groups_.empty()) gather();
+        std::string bytes;
+        bytes.reserve(groups_.size() * 48);
+        for (const Group& group : groups_) redis::encode_add(bytes, group.key, group.total);
+        return redis::Request::encoded("INCRBY", std::move(bytes), groups_.size(),
+                                       redis::Shape::integer, redis::Repeat::never);
+    }
+    void end() override { done_(std::move(result_)); }
 
     // One group for each key, if all amounts of each key have one sign and a sum inside 64 bits.
     // Otherwise each element of the portion is a group.
@@ -120,7 +103,7 @@ class Sending : public std::enable_shared_from_this<Sending> {
         before_.assign(end_ - begin_, kNone);
     }
 
-    void settle(Result<Reply> outcome) {
+    void take_in(Result<Reply> outcome) override {
         std::vector<std::size_t> again;
         const auto* const replies =
             outcome.ok() ? std::get_if<ReplyArray>(&outcome->value) : nullptr;
@@ -179,14 +162,11 @@ class Sending : public std::enable_shared_from_this<Sending> {
 
     Error strange() const { return redis::strange_reply(server_, "INCRBY"); }
 
-    redis::Channel& channel_;
     const std::string server_;
     Error (*const about_)(const std::string& key, const Error& error);
     const std::vector<std::string> keys_;
     const std::vector<std::int64_t> amounts_;
-    const Deadline deadline_;
     Completion<BatchResult<std::int64_t>> done_;
-    const redis::Cancelled* const cancelled_;
 
     BatchResult<std::int64_t> result_;
     std::size_t begin_{0};  // The first element of the portion.
@@ -194,7 +174,6 @@ class Sending : public std::enable_shared_from_this<Sending> {
     std::vector<Group> groups_;
     std::vector<std::size_t> before_;           // The element of the same group before this one.
     std::array<std::uint16_t, 2048> places_{};  // 1 + the group's index, by its key; 0: none.
-    std::atomic<bool> other_side_done_{false};
 };
 
 }  // namespace
@@ -202,7 +181,7 @@ class Sending : public std::enable_shared_from_this<Sending> {
 void submit_incr_batch(redis::Channel& channel, IncrBatch batch, Deadline deadline,
                        Completion<BatchResult<std::int64_t>> done,
                        const redis::Cancelled* cancelled) {
-    std::make_shared<Sending>(channel, std::move(batch), deadline, std::move(done), cancelled)
+    std::make_shared<IncrPortions>(channel, std::move(batch), deadline, std::move(done), cancelled)
         ->go_on();
 }
 

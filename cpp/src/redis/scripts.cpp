@@ -22,50 +22,24 @@ std::vector<std::string_view> slice(const std::vector<std::string>& texts, std::
     return {first, first + static_cast<std::ptrdiff_t>(size * each)};
 }
 
-class Portions : public std::enable_shared_from_this<Portions> {
+class ScriptPortions final : public InPortions {
   public:
-    Portions(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
-             std::function<void(std::size_t, Result<Reply>)> settle, std::function<void()> done,
-             const Cancelled* cancelled)
-        : channel_(channel),
+    ScriptPortions(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
+                   std::function<void(std::size_t, Result<Reply>)> settle,
+                   std::function<void()> done, const Cancelled* cancelled)
+        : InPortions(channel, deadline, cancelled),
           server_(std::move(server)),
           batch_(std::move(batch)),
           shared_(batch_.shared.begin(), batch_.shared.end()),
           keys_each_(batch_.keys.size() / batch_.calls),
           arguments_each_(batch_.arguments.size() / batch_.calls),
-          deadline_(deadline),
           settle_(std::move(settle)),
-          done_(std::move(done)),
-          cancelled_(cancelled) {
+          done_(std::move(done)) {
         const std::size_t most = std::max<std::size_t>(kMostKeys / keys_each_, 1);
         for (std::size_t begin = 0; begin < batch_.calls; begin += most) {
             ranges_.push_back({begin, std::min(most, batch_.calls - begin)});
         }
         std::reverse(ranges_.begin(), ranges_.end());
-    }
-
-    /// Sends the next portion, and further ones while answers come before submit() returns.
-    void go_on() {
-        while (!ranges_.empty()) {
-            const Range range = ranges_.back();
-            ranges_.pop_back();
-            other_side_done_.store(false, std::memory_order_relaxed);
-            channel_.submit(
-                Request::run_many(batch_.script, range.size,
-                                  slice(batch_.keys, keys_each_, range.begin, range.size), shared_,
-                                  slice(batch_.arguments, arguments_each_, range.begin, range.size),
-                                  batch_.repeat),
-                deadline_,
-                [self = shared_from_this(), range](Result<Reply> reply) {
-                    self->take_in(range, std::move(reply));
-                    if (self->other_side_done_.exchange(true)) self->go_on();
-                },
-                cancelled_);
-            // The answer may come before submit() returns, or in another thread. The later of the two
-            // goes on.
-            if (!other_side_done_.exchange(true)) return;
-        }
-        done_();
     }
 
   private:
@@ -74,7 +48,18 @@ class Portions : public std::enable_shared_from_this<Portions> {
         std::size_t size;
     };
 
-    void take_in(const Range& range, Result<Reply> outcome) {
+    std::optional<Request> next() override {
+        if (ranges_.empty()) return std::nullopt;
+        sent_ = ranges_.back();
+        ranges_.pop_back();
+        return Request::run_many(batch_.script, sent_.size,
+                                 slice(batch_.keys, keys_each_, sent_.begin, sent_.size), shared_,
+                                 slice(batch_.arguments, arguments_each_, sent_.begin, sent_.size),
+                                 batch_.repeat);
+    }
+
+    void take_in(Result<Reply> outcome) override {
+        const Range range = sent_;
         if (!outcome && range.size > 1 && concerns_a_key(outcome.error())) {
             // The script was refused before it ran, perhaps because of a single key.
             const std::size_t size = (range.size + kParts - 1) / kParts;
@@ -101,19 +86,18 @@ class Portions : public std::enable_shared_from_this<Portions> {
         }
     }
 
-    Channel& channel_;
+    void end() override { done_(); }
+
     const std::string server_;
     const ScriptBatch batch_;
     const std::vector<std::string_view> shared_;
     const std::size_t keys_each_;
     const std::size_t arguments_each_;
-    const Deadline deadline_;
     const std::function<void(std::size_t, Result<Reply>)> settle_;
     const std::function<void()> done_;
-    const Cancelled* const cancelled_;
 
     std::vector<Range> ranges_;  // Still to be sent, the next one last.
-    std::atomic<bool> other_side_done_{false};
+    Range sent_{};
 };
 
 // In a cluster most calls have different slots. So each call is a request, and the lane of a node
@@ -198,8 +182,8 @@ void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch
     if (channel.is_cluster()) {
         return submit_to_nodes(channel, batch, deadline, settle, std::move(done), cancelled);
     }
-    std::make_shared<Portions>(channel, std::move(server), std::move(batch), deadline,
-                               std::move(settle), std::move(done), cancelled)
+    std::make_shared<ScriptPortions>(channel, std::move(server), std::move(batch), deadline,
+                                     std::move(settle), std::move(done), cancelled)
         ->go_on();
 }
 

@@ -2,10 +2,13 @@
 // many calls of one script.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/redis.hpp>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -103,7 +106,48 @@ inline void submit(Client& client, Request request, const AsyncCall& call, Compl
         .submit(std::move(request), client.deadline(call.timeout), std::move(done), call.cancelled);
 }
 
-// -- many calls of one script -------------------------------------------------------------------
+// -- many calls ---------------------------------------------------------------------------------
+
+/// A large call on its way. Its portions are sent one after the other, and calls of others run in
+/// between.
+class InPortions : public std::enable_shared_from_this<InPortions> {
+  public:
+    InPortions(Channel& channel, Deadline deadline, const Cancelled* cancelled)
+        : channel_(channel), deadline_(deadline), cancelled_(cancelled) {}
+    virtual ~InPortions() = default;
+    InPortions(const InPortions&) = delete;
+    InPortions& operator=(const InPortions&) = delete;
+
+    /// Sends the next portion, and further ones while answers come before submit() returns.
+    void go_on() {
+        while (auto request = next()) {
+            other_side_done_.store(false, std::memory_order_relaxed);
+            channel_.submit(
+                std::move(*request), deadline_,
+                [self = shared_from_this()](Result<Reply> reply) {
+                    self->take_in(std::move(reply));
+                    if (self->other_side_done_.exchange(true)) self->go_on();
+                },
+                cancelled_);
+            // The answer may come before submit() returns, or in another thread. The later of the
+            // two goes on.
+            if (!other_side_done_.exchange(true)) return;
+        }
+        end();
+    }
+
+  private:
+    /// Null after the last portion.
+    virtual std::optional<Request> next() = 0;
+    /// The answer to that portion.
+    virtual void take_in(Result<Reply> reply) = 0;
+    virtual void end() = 0;
+
+    Channel& channel_;
+    const Deadline deadline_;
+    const Cancelled* const cancelled_;
+    std::atomic<bool> other_side_done_{false};
+};
 
 /// Many calls of one combinable script, at least 1. `keys` and `arguments` are ordered by call;
 /// each call has the same number of keys and the same number of arguments.

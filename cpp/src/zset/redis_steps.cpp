@@ -311,11 +311,12 @@ void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Eleme
 // -- a list, batch by batch -----------------------------------------------------------------------
 
 // The next batch is sent when the previous one is answered, so other calls pass in between.
-class UpsertList : public std::enable_shared_from_this<UpsertList> {
+class UpsertList final : public redis::InPortions {
   public:
-    UpsertList(Sender send, std::vector<Element> elements, std::size_t batch, Limits limits,
+    UpsertList(const Sender& send, std::vector<Element> elements, std::size_t batch, Limits limits,
                Completion<Upserts> done)
-        : send_(std::move(send)),
+        : InPortions(send.channel, send.deadline, send.cancelled),
+          server_(send.server),
           elements_(std::move(elements)),
           limits_(std::move(limits)),
           done_(std::move(done)),
@@ -324,25 +325,6 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
             ranges_.push_back({begin, std::min(batch, elements_.size() - begin)});
         }
         std::reverse(ranges_.begin(), ranges_.end());
-    }
-
-    /// Sends the next range, and further ranges while answers come before send_() returns.
-    void go_on() {
-        while (!ranges_.empty()) {
-            Range range = std::move(ranges_.back());
-            ranges_.pop_back();
-            other_side_done_.store(false, std::memory_order_relaxed);
-            auto call = request(range);
-            send_(std::move(call), [self = shared_from_this(),
-                                    range = std::move(range)](const Result<Reply>& reply) {
-                self->take_in(range, reply);
-                if (self->other_side_done_.exchange(true)) self->go_on();
-            });
-            // The answer may come before send_() returns, or in another thread. The later of the
-            // two goes on.
-            if (!other_side_done_.exchange(true)) return;
-        }
-        done_(std::move(results_));
     }
 
   private:
@@ -356,7 +338,21 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
         std::size_t at(std::size_t i) const { return picked.empty() ? begin + i : picked[i]; }
     };
 
-    void take_in(const Range& range, const Result<Reply>& reply) {
+    std::optional<redis::Request> next() override {
+        static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
+                                           redis::is_some<redis::is_integer>};
+        if (ranges_.empty()) return std::nullopt;
+        sent_ = std::move(ranges_.back());
+        ranges_.pop_back();
+        std::vector<const Element*> elements;
+        elements.reserve(sent_.size);
+        for (std::size_t i = 0; i < sent_.size; ++i) elements.push_back(&elements_[sent_.at(i)]);
+        return to_request(kScript, *limits_, UpsertWords{elements, sent_.helpers});
+    }
+    void end() override { done_(std::move(results_)); }
+
+    void take_in(Result<Reply> reply) override {
+        const Range range = std::move(sent_);
         const auto settle = [&](const Result<Reply>& failed) {
             for (std::size_t i = 0; i < range.size; ++i) {
                 const std::size_t at = range.at(i);
@@ -369,11 +365,11 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
         }
         const auto* const states = std::get_if<ReplyArray>(&reply->value);
         if (states == nullptr || states->size() != range.size) {
-            return settle(unknown(*send_.server, "upsert"));
+            return settle(unknown(*server_, "upsert"));
         }
         std::vector<std::size_t> again;
         for (std::size_t i = 0; i < range.size; ++i) {
-            const auto state = integer(*send_.server, (*states)[i]);
+            const auto state = integer(*server_, (*states)[i]);
             const std::size_t at = range.at(i);
             if (state && *state == kIsBeingBuilt) {
                 again.push_back(at);
@@ -406,22 +402,13 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
         return true;
     }
 
-    redis::Request request(const Range& range) const {
-        static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
-                                           redis::is_some<redis::is_integer>};
-        std::vector<const Element*> elements;
-        elements.reserve(range.size);
-        for (std::size_t i = 0; i < range.size; ++i) elements.push_back(&elements_[range.at(i)]);
-        return to_request(kScript, *limits_, UpsertWords{elements, range.helpers});
-    }
-
-    const Sender send_;
+    const Server server_;
     const std::vector<Element> elements_;
     const Limits limits_;
     const Completion<Upserts> done_;
     Upserts results_;
     std::vector<Range> ranges_;  // Still to be sent, the next one last.
-    std::atomic<bool> other_side_done_{false};
+    Range sent_{};
 };
 
 }  // namespace
