@@ -1,4 +1,4 @@
-#include "topology.hpp"
+#include "router.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "redis/topology.hpp"
+#include "redis/router.hpp"
 
 #include <gtest/gtest.h>
 
