@@ -1,5 +1,6 @@
 // hit_all: hits of several limiters of one store, all or none.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/event.hpp>
@@ -19,17 +20,8 @@ constexpr std::chrono::seconds kHold{10};
 
 // The order of policies for a key that two limiters hit: the stricter one decides.
 int strictness(OutagePolicy policy) {
-    switch (policy) {
-        case OutagePolicy::open:
-            return 0;
-        case OutagePolicy::local:
-            return 1;
-        case OutagePolicy::closed:
-            return 2;
-        case OutagePolicy::raise:
-            return 3;
-    }
-    return 3;
+    constexpr std::array kOfPolicies{3, 0, 2, 1};  // raise, open, closed, local
+    return kOfPolicies[static_cast<std::size_t>(policy)];
 }
 
 // A cluster refuses a script whose keys are in several slots, and applies nothing.
@@ -146,7 +138,7 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 // nothing is taken and the units are free after hold_; if it dies among them, a part is taken.
 //
 // The reserves are sent at once, each with the whole timeout, and so are the commits: a slot that
-// is slow or silent takes no time from the others.
+// is slow or silent takes no time from the others. The releases of a failed call end after it.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -212,17 +204,21 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             if (is_held(i) || may_be_held(i)) open.push_back(i);
         }
         if (open.empty()) return finish();
+        // A call that failed does not wait for its releases, which may take a second timeout.
+        const bool waits = failed == answers_.end();
         left_ = open.size();
         for (const std::size_t i : open) {
             const OnceOnly once{ids_[i], hold_};
             const CommitRequest commit{ids_[i], taken_ ? joint_.hits_[i].cost : 0,
                                        taken_ ? &once : nullptr};
             backend(i).run(joint_.hits_[i].key, {commit}, step(),
-                           [self = shared_from_this(), i](Result<Outcome> ended) {
+                           [self = shared_from_this(), i, waits](Result<Outcome> ended) {
+                               if (!waits) return;
                                self->keep(i, std::move(ended));
                                if (--self->left_ == 0) self->finish();
                            });
         }
+        if (!waits) finish();
     }
 
     void keep(std::size_t i, Result<Outcome> ended) {

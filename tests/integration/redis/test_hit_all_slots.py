@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,6 +158,27 @@ def test_a_policy_answers_the_hold_that_is_late(node: RedisServer, policy: Any) 
         assert hit_all(hits, timeout=20)
         proxy.black_hole()
         assert hit_all(hits).allowed is (policy != "closed")
+
+
+def test_a_call_that_fails_ends_with_its_timeout(node: RedisServer) -> None:
+    with FaultProxy(node.socket) as proxy, hotcount.Redis(proxy.url, timeout=20) as store:
+        limiters = [hotcount.Limiter(store, TEN, name=f"gone{n}") for n in range(2)]
+        hits = [(limiter, f"k{n}") for n, limiter in enumerate(limiters)]
+        assert hit_all(hits)
+        passed: list[None] = []
+
+        def refuse_the_script_and_be_gone() -> None:
+            passed.append(None)
+            if len(passed) == 2:
+                proxy.black_hole()
+
+        proxy.before_each(refuse_the_script_and_be_gone)
+        begun = time.monotonic()
+        with pytest.raises(hotcount.HotcountError):
+            hit_all(hits, timeout=1)
+        # What may be held is let go of without the caller: that takes a second timeout.
+        assert 0.9 < time.monotonic() - begun < 1.8
+        assert proxy.fired
 
 
 def test_what_this_process_counted_is_given_back_when_another_limiter_refuses(
