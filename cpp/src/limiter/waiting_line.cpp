@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <list>
@@ -49,6 +50,7 @@ struct Line {
     int failures{0};                  // The number of heads that failed in a row.
     std::optional<Error> failure{};   // The error of all waiters, until a head is answered.
     SteadyTime failed_until{};
+    bool is_kept{false};  // Without waiters, and its name is in Lines::kept_.
 
     Duration left() const { return due - std::chrono::steady_clock::now(); }
     void expect(std::optional<Decision>& what, const Decision& decision) {
@@ -117,7 +119,7 @@ class Lines {
         /// `decision`: the answer to its own hit.
         Place(Lines& lines, const Name& name, const Waiting& waiting,
               const std::optional<Decision>& decision)
-            : lines_(lines), waiting_(waiting) {
+            : lines_(lines), name_(name), waiting_(waiting) {
             const std::lock_guard lock(lines_.mutex_);
             line_ = lines_.find(name);
             if (line_ == nullptr || (decision && line_->waiters.empty())) {
@@ -135,7 +137,7 @@ class Lines {
             const bool was_head = line_->waiters.front() == &waiter_;
             line_->waiters.erase(at_);
             if (line_->waiters.empty()) {
-                lines_.forget_empty();
+                lines_.leave(name_);
             } else if (was_head) {
                 line_->waiters.front()->is_head = true;
                 line_->waiters.front()->woken.notify_one();
@@ -211,6 +213,7 @@ class Lines {
 
       private:
         Lines& lines_;
+        const Name& name_;
         const Waiting& waiting_;
         std::shared_ptr<Line> line_;
         Waiter waiter_;
@@ -256,8 +259,27 @@ class Lines {
         const auto line = lines_.find(name);
         return line == lines_.end() || is_over(*line->second) ? nullptr : line->second;
     }
-    void forget_empty() {
-        std::erase_if(lines_, [](const auto& line) { return is_over(*line.second); });
+    // A line without waiters goes, now or when another one has lost its last waiter. Of those that
+    // are kept two are looked at each time, so their number falls, and no waiter pays for all.
+    void leave(const Name& name) {
+        look_at(name);
+        for (std::size_t left = std::min<std::size_t>(kept_.size(), 2); left > 0; --left) {
+            const Name kept = std::move(kept_.front());
+            kept_.pop_front();
+            if (const auto line = lines_.find(kept); line != lines_.end()) {
+                line->second->is_kept = false;
+            }
+            look_at(kept);
+        }
+    }
+    void look_at(const Name& name) {
+        const auto line = lines_.find(name);
+        if (line == lines_.end() || !line->second->waiters.empty()) return;
+        if (is_over(*line->second)) {
+            lines_.erase(line);
+        } else if (!std::exchange(line->second->is_kept, true)) {
+            kept_.push_back(name);
+        }
     }
 
     // One of a cost that never fits asks by itself, and is told so.
@@ -279,6 +301,7 @@ class Lines {
 
     std::mutex mutex_;
     std::map<Name, std::shared_ptr<Line>> lines_;
+    std::deque<Name> kept_;
 };
 
 }  // namespace
