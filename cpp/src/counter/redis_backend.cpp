@@ -103,12 +103,10 @@ class RedisBackend final : public CounterBackend {
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
     Route route(const AsyncCall& call) override {
-        return {call.channel != nullptr ? call.channel : &client_->without_waiting(),
-                client_->deadline(call.timeout), call.cancelled};
+        return {&redis::channel_of(*client_, call), client_->deadline(call.timeout),
+                call.cancelled};
     }
-    Route waiting(Timeout timeout) override {
-        return {&client_->waiting(), client_->deadline(timeout), nullptr};
-    }
+    AsyncCall waiting(Timeout timeout) override { return redis::waiting_call(*client_, timeout); }
 
     void add(std::string key, std::int64_t n, const Route& route,
              Completion<std::int64_t> done) override {
