@@ -119,7 +119,7 @@ struct Parameters {
     }
 
     /// Raises ImportError for a declared default that C++ cannot read.
-    static void check(const NativeFunction& function) {
+    [[gnu::cold]] static void check(const NativeFunction& function) {
         check(function, std::make_index_sequence<kCount>{});
     }
 
@@ -154,11 +154,12 @@ struct Parameters {
         return std::tuple_cat(passed(std::get<I>(held))...);
     }
     template <std::size_t... I>
-    static void check([[maybe_unused]] const NativeFunction& function, std::index_sequence<I...>) {
+    [[gnu::cold]] static void check([[maybe_unused]] const NativeFunction& function,
+                                    std::index_sequence<I...>) {
         (check_one<I>(function), ...);
     }
     template <std::size_t I>
-    static void check_one(const NativeFunction& function) {
+    [[gnu::cold]] static void check_one(const NativeFunction& function) {
         const Slots nothing{};
         if constexpr (requires { From<Type<I>>::check(nullptr, std::string{}); }) {
             std::array<Argument, kTraits<Type<I>>.takes> arguments;
@@ -294,7 +295,7 @@ struct Answer : Convert {
     void answered() const {
         if constexpr (!kIsStats && !kIsBatch) self->count_call({});
     }
-    Error told(Error error) const {
+    [[gnu::cold]] Error told(Error error) const {
         if constexpr (!kIsStats) self->count_call(error.code);
         self->tell(error, timeout);
         return error;
@@ -584,8 +585,8 @@ template <auto Make, class... P>
 struct Init {
     using Each = Parameters<P...>;
 
-    static PyObject* call(PyObject* callable, PyObject* const* values, std::size_t flagged,
-                          PyObject* keyword_names) {
+    [[gnu::cold]] static PyObject* call(PyObject* callable, PyObject* const* values,
+                                        std::size_t flagged, PyObject* keyword_names) {
         return guarded([&]() -> py::object {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
@@ -615,7 +616,7 @@ struct Init {
 /// InThread{}. P: the C++ type of each parameter that `names` names; a type that takes two of them
 /// stands once.
 template <auto Now, auto Start, class... P>
-void method(const char* name, std::string_view names) {
+[[gnu::cold]] void method(const char* name, std::string_view names) {
     using Entry = detail::Method<Now, Start, P...>;
     add_native({name, split_names(names), true, &Entry::blocking, Entry::awaited_or_null(),
                 &Entry::Each::check});
@@ -624,7 +625,7 @@ void method(const char* name, std::string_view names) {
 /// A method that is no call of the core: F(py::handle object, Self&, P...) returns what Python
 /// gets; for `async def` something awaited.
 template <auto F, class Self, class... P>
-void object_method(const char* name, std::string_view names, bool is_async = false) {
+[[gnu::cold]] void object_method(const char* name, std::string_view names, bool is_async = false) {
     using Entry = detail::ObjectMethod<F, Self, P...>;
     add_native({name, split_names(names), true, is_async ? nullptr : &Entry::call,
                 is_async ? &Entry::call : nullptr, &Entry::Each::check});
@@ -632,13 +633,13 @@ void object_method(const char* name, std::string_view names, bool is_async = fal
 
 /// A function, a static method, or a method of a result (whose `self` is a parameter like others).
 template <auto F, class... P>
-void function(const char* name, std::string_view names) {
+[[gnu::cold]] void function(const char* name, std::string_view names) {
     using Entry = detail::Function<F, P...>;
     add_native({name, split_names(names), false, &Entry::call, nullptr, &Entry::Each::check});
 }
 
 template <auto Make, class... P>
-void constructor(const char* name, std::string_view names) {
+[[gnu::cold]] void constructor(const char* name, std::string_view names) {
     using Entry = detail::Init<Make, P...>;
     add_native({name, split_names(names), true, &Entry::call, nullptr, &Entry::Each::check});
 }
