@@ -1,8 +1,13 @@
-"""What `pip install .` brings: the package, its commands and the load generator."""
+"""What `pip install .` brings: the package, its commands and the load generator.
+
+HOTCOUNT_WHEEL names a wheel of `make wheel` for this interpreter, which is then tested and not
+built here.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -71,6 +76,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a wheel as `make wheel` builds it: its hotcount-load opens the extension."""
     folder = tmp_path_factory.mktemp("wheel")
+    if given := os.environ.get("HOTCOUNT_WHEEL"):
+        return installed(Path(given).absolute(), folder / "venv")
     starter = "--config-settings=cmake.define.HOTCOUNT_LOAD_IN_EXTENSION=ON"
     wheel, _ = build_wheel(folder, starter)
     return installed(wheel, folder / "venv")
