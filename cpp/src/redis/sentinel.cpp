@@ -350,6 +350,7 @@ bool Sentinels::round_is_over(Round& round) {
     for (const auto& each : watched_) {
         if (each->asked_at >= round.asked_at) {
             said += each->answer.kind == SentinelAnswer::Kind::primary;
+            round.knows_last_failover |= each->answer.epoch >= known_epoch_;
         } else {
             (each->away ? waits_for_away : waits) = true;
         }
@@ -369,7 +370,7 @@ void Sentinels::act_on(const Round& round) {
     if (primary) {
         end_leases("the Sentinels replaced it by " + primary->endpoint.str(),
                    [&](const Endpoint& each) { return each != primary->endpoint; });
-    } else if (round.replies_wait) {
+    } else if (round.replies_wait && round.knows_last_failover) {
         end_leases(primary.error().message, [](const Endpoint&) { return true; });
     }
     belief_.looked(round.asked_at);

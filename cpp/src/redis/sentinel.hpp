@@ -70,6 +70,8 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
         SteadyTime asked_at;
         bool replies_wait;
         Duration left;  // Of the time in which this process runs.
+        // If no answer does, as the elected Sentinel is gone, the answers refute no connection.
+        bool knows_last_failover{false};
     };
     bool confirmed(SteadyTime read_at) const;
     void keep_confirmed();

@@ -159,6 +159,20 @@ def test_a_process_that_stood_still_asks_before_it_believes_a_reply(pause: float
     assert "replaced it by" in said
 
 
+@pytest.mark.server
+def test_a_reply_counts_after_a_standstill_if_the_elected_sentinel_is_gone() -> None:
+    """The others name a primary of before the failover, which says nothing against the new one."""
+    with fakes(b"") as (_, sentinels, url), FakePrimary() as successor:
+        sentinels[0].primary, sentinels[0].epoch = successor.port, 2
+        child = stopped_in_its_second_add(ADD_TWICE, url, successor, 0.6)
+        sentinels[0].hang_up()
+        successor.answers.set()
+        time.sleep(0.2)
+        child.send_signal(signal.SIGCONT)
+        said, _ = child.communicate(timeout=30)
+    assert said == "acknowledged\n"
+
+
 # The gaps between its beats, of which the first is the pause.
 ADD_BESIDE_A_BEAT = """
 import asyncio, sys, time, hotcount.aio
