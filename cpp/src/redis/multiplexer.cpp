@@ -128,7 +128,13 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
         return !not_checked || does_not_fit("ECHO was refused");
     }
     Combining::Split split{flight, reply};
-    flight.for_each([&](const OperationPtr& member) { answer(member, split.next(*member)); });
+    flight.for_each([&](const OperationPtr& member) {
+        Reply part = split.next(*member);
+        // An integer hides no refusal: the usual answer to an add.
+        if (std::holds_alternative<std::int64_t>(part.value))
+            return finish(member, std::move(part));
+        answer(member, std::move(part));
+    });
     return true;
 }
 
