@@ -48,15 +48,16 @@ class CounterBackend {
     virtual ~CounterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
+    /// For an asynchronous call.
     virtual Route route(const AsyncCall& call) = 0;
-    /// The AsyncCall of a caller that waits: `done` is called before the backend's method returns.
-    virtual AsyncCall waiting(Timeout timeout) { return {nullptr, timeout, nullptr, true}; }
+    /// For a blocking call: `done` is called before the backend's method returns.
+    virtual Route waiting(Timeout timeout) = 0;
 
     /// add() for a blocking caller. `key` is checked, and lacks the prefixes: in memory, composing
     /// the key and a completion would cost as much as the add.
     virtual Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout timeout) {
         return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-            add(full_key(store_prefix(), options_.prefix, key), n, route(waiting(timeout)),
+            add(full_key(store_prefix(), options_.prefix, key), n, waiting(timeout),
                 std::move(done));
         });
     }
@@ -66,7 +67,7 @@ class CounterBackend {
                                                    Timeout timeout) {
         return *wait_for<BatchResult<std::int64_t>>(
             [&](Completion<BatchResult<std::int64_t>> done) {
-                add_many(full_keys(keys), {amounts.begin(), amounts.end()}, route(waiting(timeout)),
+                add_many(full_keys(keys), {amounts.begin(), amounts.end()}, waiting(timeout),
                          std::move(done));
             });
     }

@@ -3,7 +3,6 @@
 #include <hotcount/detail/base/codec.hpp>
 
 #include "backend.hpp"
-#include "base/wait_on.hpp"
 
 namespace hotcount {
 namespace {
@@ -141,12 +140,20 @@ Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout 
 
 Result<std::int64_t> Counter::add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                        Timeout timeout) {
-    return wait_on<&Counter::add_once_async>(*this, backend_->waiting(timeout), key, n, op_id);
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY(check_once(op_id));
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->add_once(name, n, op_id, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<TryAdd> Counter::try_add(std::string_view key, std::int64_t n, Bounds bounds,
                                 Timeout timeout) {
-    return wait_on<&Counter::try_add_async>(*this, backend_->waiting(timeout), key, n, bounds);
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    HOTCOUNT_TRY(check_try(bounds));
+    return wait_for<TryAdd>([&](Completion<TryAdd> done) {
+        backend_->try_add(name, n, bounds, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> keys,
@@ -157,20 +164,36 @@ BatchResult<std::int64_t> Counter::add_many(std::span<const std::string_view> ke
 }
 
 Result<std::int64_t> Counter::get(std::string_view key, Timeout timeout) {
-    return wait_on<&Counter::get_async>(*this, backend_->waiting(timeout), key);
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->get(name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 BatchResult<std::int64_t> Counter::get_many(std::span<const std::string_view> keys,
                                             Timeout timeout) {
-    return *wait_on<&Counter::get_many_async>(*this, backend_->waiting(timeout), keys);
+    Checked checked = check(keys, {});
+    auto found =
+        wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+            backend_->get_many(backend_->full_keys(checked.keys), backend_->waiting(timeout),
+                               std::move(done));
+        });
+    return checked.merge(std::move(*found));
 }
 
 Result<std::int64_t> Counter::reset(std::string_view key, Timeout timeout) {
-    return wait_on<&Counter::reset_async>(*this, backend_->waiting(timeout), key);
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        backend_->reset(name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 Result<std::optional<Duration>> Counter::ttl(std::string_view key, Timeout timeout) {
-    return wait_on<&Counter::ttl_async>(*this, backend_->waiting(timeout), key);
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    using TimeToLive = std::optional<Duration>;
+    return wait_for<TimeToLive>([&](Completion<TimeToLive> done) {
+        backend_->ttl(name, backend_->waiting(timeout), std::move(done));
+    });
 }
 
 // -- asynchronous calls -------------------------------------------------------------------------

@@ -20,7 +20,8 @@ class MemoryBackend final : public CounterBackend {
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
     // Nothing here waits.
-    Route route(const AsyncCall&) override { return {nullptr, Deadline::at({}), nullptr}; }
+    Route route(const AsyncCall&) override { return waiting({}); }
+    Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
 
     Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout) override {
         return add_to(memory::Store::hashed(hash_, key), n);

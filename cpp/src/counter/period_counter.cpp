@@ -320,16 +320,16 @@ void PeriodCounter::start_series(std::string_view key, Instant start, Instant en
 Result<std::int64_t> PeriodCounter::add(std::string_view key, std::int64_t n,
                                         std::optional<Instant> at, Timeout timeout) {
     return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-        start_add(key, n, at, backend_->route(backend_->waiting(timeout)),
-                  Deadline::after(backend_->limit(timeout)), std::move(done));
+        start_add(key, n, at, backend_->waiting(timeout), Deadline::after(backend_->limit(timeout)),
+                  std::move(done));
     });
 }
 
 Result<std::int64_t> PeriodCounter::get(std::string_view key, std::optional<Instant> at,
                                         Timeout timeout) {
     return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-        start_get(key, at, backend_->route(backend_->waiting(timeout)),
-                  Deadline::after(backend_->limit(timeout)), std::move(done));
+        start_get(key, at, backend_->waiting(timeout), Deadline::after(backend_->limit(timeout)),
+                  std::move(done));
     });
 }
 
@@ -338,7 +338,7 @@ Result<BatchResult<std::int64_t>> PeriodCounter::add_many(std::span<const std::s
                                                           std::optional<Instant> at,
                                                           Timeout timeout) {
     return wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-        start_many(keys, amounts, at, backend_->route(backend_->waiting(timeout)),
+        start_many(keys, amounts, at, backend_->waiting(timeout),
                    Deadline::after(backend_->limit(timeout)), std::move(done));
     });
 }
@@ -347,7 +347,7 @@ Result<BatchResult<std::int64_t>> PeriodCounter::get_many(std::span<const std::s
                                                           std::optional<Instant> at,
                                                           Timeout timeout) {
     return wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
-        start_many(keys, {}, at, backend_->route(backend_->waiting(timeout)),
+        start_many(keys, {}, at, backend_->waiting(timeout),
                    Deadline::after(backend_->limit(timeout)), std::move(done));
     });
 }
@@ -358,8 +358,7 @@ Result<std::vector<PeriodCount>> PeriodCounter::series(std::string_view key, Ins
                                                        Timeout timeout) {
     using Counts = std::vector<PeriodCount>;
     return wait_for<Counts>([&](Completion<Counts> done) {
-        start_series(key, start, end, in, backend_->route(backend_->waiting(timeout)),
-                     std::move(done));
+        start_series(key, start, end, in, backend_->waiting(timeout), std::move(done));
     });
 }
 

@@ -103,10 +103,12 @@ class RedisBackend final : public CounterBackend {
     std::string_view store_prefix() const override { return client_->options().prefix; }
 
     Route route(const AsyncCall& call) override {
-        return {&redis::channel_of(*client_, call), client_->deadline(call.timeout),
-                call.cancelled};
+        return {call.channel != nullptr ? call.channel : &client_->without_waiting(),
+                client_->deadline(call.timeout), call.cancelled};
     }
-    AsyncCall waiting(Timeout timeout) override { return redis::waiting_call(*client_, timeout); }
+    Route waiting(Timeout timeout) override {
+        return {&client_->waiting(), client_->deadline(timeout), nullptr};
+    }
 
     void add(std::string key, std::int64_t n, const Route& route,
              Completion<std::int64_t> done) override {

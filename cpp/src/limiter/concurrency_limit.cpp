@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/wait_on.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
 #include "limiter/backends.hpp"
 #include "limiter/waiting_line.hpp"
@@ -322,8 +321,9 @@ Result<std::string> ConcurrencyLimit::full(std::string_view key, std::string_vie
 
 Result<Decision> ConcurrencyLimit::try_acquire(std::string_view key, std::string_view holder,
                                                Timeout timeout) {
-    return wait_on<&ConcurrencyLimit::try_acquire_async>(*this, backend_->waiting(timeout), key,
-                                                         holder);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        try_acquire_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Decision> ConcurrencyLimit::acquire(std::string_view key, std::string_view holder,
@@ -348,13 +348,16 @@ Result<Decision> ConcurrencyLimit::acquire(std::string_view key, std::string_vie
 
 Result<bool> ConcurrencyLimit::renew(std::string_view key, std::string_view holder,
                                      Timeout timeout) {
-    return wait_on<&ConcurrencyLimit::renew_async>(*this, backend_->waiting(timeout), key, holder);
+    return wait_for<bool>([&](Completion<bool> done) {
+        renew_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<bool> ConcurrencyLimit::release(std::string_view key, std::string_view holder,
                                        Timeout timeout) {
-    return wait_on<&ConcurrencyLimit::release_async>(*this, backend_->waiting(timeout), key,
-                                                     holder);
+    return wait_for<bool>([&](Completion<bool> done) {
+        release_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 void ConcurrencyLimit::try_acquire_async(std::string_view key, std::string_view holder,

@@ -4,7 +4,6 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
 
-#include "base/wait_on.hpp"
 #include "limiter/backends.hpp"
 #include "limiter/waiting_line.hpp"
 
@@ -140,7 +139,9 @@ OnceOnly Limiter::once(std::string_view op_id) const {
 
 Result<Decision> Limiter::hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
                                    Timeout timeout) {
-    return wait_on<&Limiter::hit_once_async>(*this, backend_->waiting(timeout), key, cost, op_id);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        hit_once_async(key, cost, op_id, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,

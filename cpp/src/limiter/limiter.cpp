@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 
 #include "algorithm.hpp"
-#include "base/wait_on.hpp"
 #include "limiter/waiting_line.hpp"
 #include "limiter/wrapped_backend.hpp"
 
@@ -276,36 +274,49 @@ std::optional<OutageEvent> Limiter::next_outage_event() {
 // -- the calls that block -------------------------------------------------------------------------
 
 Result<void> Limiter::create_table(Timeout timeout) {
-    return wait_on<&Limiter::create_table_async>(*this, backend_->waiting(timeout));
+    return wait_for<void>([&](Completion<void> done) {
+        create_table_async(std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
-    return wait_on<&Limiter::test_async>(*this, backend_->waiting(timeout), key, cost);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        test_async(key, cost, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Timeout timeout) {
-    return wait_on<&Limiter::at_most_async>(*this, backend_->waiting(timeout), key, n);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        at_most_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeout timeout) {
-    return wait_on<&Limiter::refund_async>(*this, backend_->waiting(timeout), key, n);
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        refund_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
-    return wait_on<&Limiter::block_async>(*this, backend_->waiting(timeout), key, duration);
+    return wait_for<void>([&](Completion<void> done) {
+        block_async(key, duration, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view> keys,
                                                 std::span<const std::int64_t> costs,
                                                 Timeout timeout) {
     using Decisions = std::vector<Result<Decision>>;
-    auto decided =
-        wait_on<&Limiter::hit_many_async>(*this, backend_->waiting(timeout), keys, costs);
+    auto decided = wait_for<Decisions>([&](Completion<Decisions> done) {
+        hit_many_async(keys, costs, std::move(done), backend_->waiting(timeout));
+    });
     return decided ? std::move(*decided) : Decisions(keys.size(), std::move(decided).error());
 }
 
 Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
-    return wait_on<&Limiter::reset_async>(*this, backend_->waiting(timeout), key);
+    return wait_for<void>([&](Completion<void> done) {
+        reset_async(key, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 // -- answers: outcomes of several rates as one, decisions, and their headers ----------------------
@@ -375,10 +386,27 @@ void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rate
 }
 
 std::string_view to_string(Reason reason) {
-    constexpr std::array<std::string_view, 9> kNames{"allowed",   "limited", "cost_above_limit",
-                                                     "untracked", "blocked", "shadow",
-                                                     "open",      "closed",  "local"};
-    return kNames[static_cast<std::size_t>(reason)];
+    switch (reason) {
+        case Reason::allowed:
+            return "allowed";
+        case Reason::limited:
+            return "limited";
+        case Reason::cost_above_limit:
+            return "cost_above_limit";
+        case Reason::untracked:
+            return "untracked";
+        case Reason::blocked:
+            return "blocked";
+        case Reason::shadow:
+            return "shadow";
+        case Reason::open:
+            return "open";
+        case Reason::closed:
+            return "closed";
+        case Reason::local:
+            return "local";
+    }
+    return "";
 }
 
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,

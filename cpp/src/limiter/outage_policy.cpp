@@ -1,7 +1,6 @@
 // The backend of a limiter with a policy for outages (LimiterOptions::on_error): the store's own
 // backend, and the policy that answers in its place while the store is unreachable.
 #include <algorithm>
-#include <array>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <limits>
 #include <utility>
@@ -202,27 +201,40 @@ class PolicyBackend final : public WrappedBackend {
     void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         // On a cluster, a policy answers only the keys of primaries that are away.
-        std::vector<OutageAnswers::Asking> askings;
-        const auto asked = std::make_shared<AskedElements>(
-            keys, costs,
-            [&](const std::string& key, std::int64_t cost) -> std::optional<Result<Outcome>> {
-                const OutageAnswers::Asking asking = answers_->begin(key, call.timeout);
-                auto instead =
-                    answers_->decide_if_away(asking, channel(call), key, cost, Take::all);
-                if (!instead) askings.push_back(asking);
-                return instead;
-            });
-        if (asked->keys.empty()) return done(std::move(asked->outcomes));
+        struct Asked {
+            std::size_t place;
+            std::string key;
+            std::int64_t cost;
+            OutageAnswers::Asking asking;
+        };
+        std::vector<Result<Outcome>> outcomes(keys.size(), Outcome{});
+        const auto asked = std::make_shared<std::vector<Asked>>();
+        std::vector<std::string> asked_keys;
+        std::vector<std::int64_t> asked_costs;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            const OutageAnswers::Asking asking = answers_->begin(keys[i], call.timeout);
+            if (auto instead =
+                    answers_->decide_if_away(asking, channel(call), keys[i], costs[i], Take::all)) {
+                outcomes[i] = std::move(*instead);
+                continue;
+            }
+            asked_keys.push_back(keys[i]);
+            asked_costs.push_back(costs[i]);
+            asked->push_back({i, std::move(keys[i]), costs[i], asking});
+        }
+        if (asked->empty()) return done(std::move(outcomes));
         backend_->hit_many(
-            asked->keys, asked->costs, call,
-            [answers = answers_, asked, askings = std::move(askings),
-             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) {
+            std::move(asked_keys), std::move(asked_costs), call,
+            [answers = answers_, asked, outcomes = std::move(outcomes),
+             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) mutable {
                 if (!found) return done(std::move(found));
-                for (std::size_t i = 0; i < askings.size(); ++i) {
-                    if (!answers->takes_over(askings[i], asked->keys[i], (*found)[i])) continue;
-                    (*found)[i] = answers->decide(asked->keys[i], asked->costs[i], Take::all);
+                for (std::size_t i = 0; i < asked->size(); ++i) {
+                    const Asked& one = (*asked)[i];
+                    outcomes[one.place] = answers->takes_over(one.asking, one.key, (*found)[i])
+                                              ? answers->decide(one.key, one.cost, Take::all)
+                                              : std::move((*found)[i]);
                 }
-                done(asked->join(std::move(*found)));
+                done(std::move(outcomes));
             });
     }
 
@@ -316,8 +328,17 @@ std::optional<OutageEvent> next_outage_event(const LimiterBackend& backend) {
 }
 
 std::string_view to_string(OutagePolicy policy) {
-    constexpr std::array<std::string_view, 4> kNames{"raise", "open", "closed", "local"};
-    return kNames[static_cast<std::size_t>(policy)];
+    switch (policy) {
+        case OutagePolicy::raise:
+            return "raise";
+        case OutagePolicy::open:
+            return "open";
+        case OutagePolicy::closed:
+            return "closed";
+        case OutagePolicy::local:
+            return "local";
+    }
+    return "";
 }
 
 Result<std::unique_ptr<LimiterBackend>> with_outage_policy(

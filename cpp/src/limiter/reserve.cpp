@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 
-#include "base/wait_on.hpp"
 #include "limiter/backends.hpp"
 
 namespace hotcount {
@@ -46,18 +45,23 @@ Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
 
 Result<Decision> Limiter::reserve(std::string_view key, std::int64_t n, std::string_view id,
                                   Duration lease, Timeout timeout) {
-    return wait_on<&Limiter::reserve_async>(*this, backend_->waiting(timeout), key, n, id, lease);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        reserve_async(key, n, id, lease, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Decision> Limiter::commit(std::string_view key, std::string_view id, std::int64_t used,
                                  Timeout timeout) {
-    return wait_on<&Limiter::commit_async>(*this, backend_->waiting(timeout), key, id, used);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        commit_async(key, id, used, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Decision> Limiter::commit_once(std::string_view key, std::string_view id, std::int64_t used,
                                       std::string_view op_id, Timeout timeout) {
-    return wait_on<&Limiter::commit_once_async>(*this, backend_->waiting(timeout), key, id, used,
-                                                op_id);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        commit_once_async(key, id, used, op_id, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Decision> Limiter::cancel(std::string_view key, std::string_view id, Timeout timeout) {

@@ -29,14 +29,14 @@ namespace hotcount {
 /// The elements of a batch that the backend behind is asked about, and the answers to the others.
 struct AskedElements {
     /// The answer to a key and a cost, if it needs no asking.
-    using Known = std::function<std::optional<Result<Outcome>>(const std::string&, std::int64_t)>;
+    using Known = std::function<std::optional<Outcome>(const std::string&, std::int64_t)>;
 
     AskedElements(std::span<const std::string> all, std::span<const std::int64_t> price,
                   const Known& known)
         : outcomes(all.size(), Outcome{}) {
         for (std::size_t i = 0; i < all.size(); ++i) {
-            if (auto outcome = known(all[i], price[i])) {
-                outcomes[i] = std::move(*outcome);
+            if (const auto outcome = known(all[i], price[i])) {
+                outcomes[i] = *outcome;
                 continue;
             }
             keys.push_back(all[i]);

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "backend.hpp"
-#include "base/wait_on.hpp"
 
 namespace hotcount {
 namespace {
@@ -287,43 +286,57 @@ void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<Swee
 
 Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
                                 std::optional<std::int64_t> version, Timeout timeout) {
-    return wait_on<&LiveSets::upsert_async>(*this, backend_->waiting(timeout), key, member, score,
-                                            version);
+    return wait_for<Upsert>([&](Completion<Upsert> done) {
+        upsert_async(key, member, score, version, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const UpsertItem> items,
                                                           std::size_t batch, Timeout timeout) {
-    return wait_on<&LiveSets::upsert_many_async>(*this, backend_->waiting(timeout), items, batch);
+    return wait_for<Upserts>([&](Completion<Upserts> done) {
+        upsert_many_async(items, batch, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<Upsert> LiveSets::remove(std::string_view key, std::string_view member,
                                 std::optional<std::int64_t> version, Timeout timeout) {
-    return wait_on<&LiveSets::remove_async>(*this, backend_->waiting(timeout), key, member,
-                                            version);
+    return wait_for<Upsert>([&](Completion<Upsert> done) {
+        remove_async(key, member, version, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::vector<ScoredMember>> LiveSets::top(std::string_view key, std::int64_t n,
                                                 Timeout timeout) {
-    return wait_on<&LiveSets::top_async>(*this, backend_->waiting(timeout), key, n);
+    return wait_for<Members>([&](Completion<Members> done) {
+        top_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::vector<ScoredMember>> LiveSets::range(std::string_view key, std::int64_t start,
                                                   std::int64_t stop, Timeout timeout) {
-    return wait_on<&LiveSets::range_async>(*this, backend_->waiting(timeout), key, start, stop);
+    return wait_for<Members>([&](Completion<Members> done) {
+        range_async(key, start, stop, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<std::optional<std::int64_t>> LiveSets::rank(std::string_view key, std::string_view member,
                                                    Timeout timeout) {
-    return wait_on<&LiveSets::rank_async>(*this, backend_->waiting(timeout), key, member);
+    return wait_for<Rank>([&](Completion<Rank> done) {
+        rank_async(key, member, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<void> LiveSets::create(std::string_view key, Duration ttl,
                               std::span<const ScoredMember> members, Timeout timeout) {
-    return wait_on<&LiveSets::create_async>(*this, backend_->waiting(timeout), key, ttl, members);
+    return wait_for<void>([&](Completion<void> done) {
+        create_async(key, ttl, members, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {
-    return wait_on<&LiveSets::sweep_async>(*this, backend_->waiting(timeout), match, dry_run);
+    return wait_for<SweepReport>([&](Completion<SweepReport> done) {
+        sweep_async(match, dry_run, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 }  // namespace hotcount
