@@ -64,8 +64,7 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
 }
 
 /// In microseconds. If a store's clock is set back by at most this, it stands still for states.
-/// Servers that fail over to each other differ by less, and so do the clocks that two calls read
-/// before either has the key's lock.
+/// Servers that fail over to each other differ by less.
 inline constexpr std::int64_t kMostSkew = 100'000;
 
 /// Whether the clock was set back since a state was written: it has a time that far ahead.

@@ -4,7 +4,8 @@
 // A law is the arithmetic of an algorithm at one rate: (state, now, cost) in, (change, outcome)
 // out; no I/O, no clock. It has
 //
-//   State                                       the stored state of a key
+//   State                                       the stored state of a key. time(): when it was
+//                                               changed last, or its window began
 //   static Result<Law> make(rate, options)      checks the rate
 //   limit()                                     the hits that an idle key admits at once
 //   step(const State*, now_us, cost, take, outcome&)

@@ -12,6 +12,7 @@ class FixedWindow {
     struct State {
         std::int64_t start{0};  // Of the window, in microseconds.
         std::int64_t used{0};   // The cost admitted in it.
+        std::int64_t time() const { return start; }
     };
     static constexpr std::string_view kStepName = "fixed_window";
     static std::string_view step_text() { return lua::limiter::kFixedWindowLua; }

@@ -22,6 +22,7 @@ class Gcra {
     struct State {
         std::int64_t at{0};    // The time at which the key had this debt, in us.
         std::int64_t debt{0};  // In units.
+        std::int64_t time() const { return at; }
     };
     static constexpr std::string_view kStepName = "gcra";
     static std::string_view step_text() { return lua::limiter::kGcraLua; }

@@ -28,6 +28,19 @@ struct RememberedHit {
     Outcome outcome{};
 };
 
+/// When a state was changed last, or its window began.
+template <class State>
+std::int64_t time_of(const State& state) {
+    return state.time();
+}
+/// Of several rates: the latest.
+template <class State>
+std::int64_t time_of(const std::vector<State>& states) {
+    std::int64_t latest = 0;
+    for (const State& state : states) latest = std::max(latest, state.time());
+    return latest;
+}
+
 /// The part that does not depend on the law.
 class MemoryLimiterBackend : public LimiterBackend {
   public:
@@ -107,15 +120,18 @@ class SteppedInMemory final : public MemoryLimiterBackend {
                      Timeout timeout, Outcome& outcome) override {
         if (cost > limit_) return MemoryLimiterBackend::hit(prefix, key, cost, timeout, outcome);
         const auto name = memory::Store::hashed(hash_, key);
-        // Read before the lock, to hold it for less time. Another call may have a later time then,
-        // by less than kMostSkew.
+        // Read before the lock, to hold it for less time. A thread that loses its processor in
+        // between is late for the lock: the key may have a later state by then, which must not be
+        // taken for one from before a clock step.
         const SteadyTime at = store_->recent_now();
         auto done = store_->upsert(name, at, [&](memory::Entry& entry, bool fresh) -> Result<void> {
             if (State* const state = entry.as<State>(fresh)) [[likely]] {
-                take_plain(entry, *state, fresh, cost, law_time(at), outcome);
+                std::int64_t now = law_time(at);
+                if (fresh || lies_ahead(time_of(*state), now)) [[unlikely]]
+                    now = law_now();
+                take_plain(entry, *state, fresh, cost, now, outcome);
             } else {
-                HOTCOUNT_TRY_ASSIGN(outcome,
-                                    take(entry, false, cost, Take::all, law_time(at), name));
+                HOTCOUNT_TRY_ASSIGN(outcome, take(entry, false, cost, Take::all, law_now(), name));
             }
             return {};
         });

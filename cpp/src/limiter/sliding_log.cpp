@@ -22,6 +22,7 @@ class SlidingLog {
         std::size_t first{0};          // The entries before it have expired.
         std::int64_t before{0};        // The total of the expired entries.
 
+        std::int64_t time() const { return entries.empty() ? 0 : entries.back().at; }
         // As a table stores it, without the expired entries.
         void append_numbers(std::vector<std::int64_t>& numbers) const {
             numbers.push_back(before);

@@ -25,6 +25,7 @@ class SlidingWindow {
         std::int64_t start{0};   // Of the window, in microseconds.
         std::int64_t used{0};    // The cost admitted in it,
         std::int64_t before{0};  // and in the window before.
+        std::int64_t time() const { return start; }
     };
     static constexpr std::string_view kStepName = "sliding_window";
     static std::string_view step_text() { return lua::limiter::kSlidingWindowLua; }

@@ -145,6 +145,40 @@ class SteppedClock final : public Clock {
     WallTime wall{std::chrono::hours{24 * 365 * 50}};
 };
 
+// A clock whose reader may lose its processor before it has the time.
+class HeldUpClock final : public Clock {
+  public:
+    SteadyTime steady_now() const override {
+        const SteadyTime time = clock.steady_now();
+        if (const auto others = std::exchange(meanwhile, nullptr)) others();
+        return time;
+    }
+    WallTime wall_now() const override { return clock.wall_now(); }
+
+    ManualClock clock{};
+    mutable std::function<void()> meanwhile{};
+};
+
+TEST_P(MemoryLimiter, ACallThatIsHeldUpAfterReadingTheClockSetsNoStateBack) {
+    const auto clock = std::make_shared<HeldUpClock>();
+    store_ = memory_store(clock);
+    for (const auto& limiter :
+         {make("10/s"), *make("10/s")->with_rates(*Rate::parse_many("10/s; 1000/hour"))}) {
+        const auto hit_until_denied = [&] {
+            int admitted = 0;
+            while (limiter->hit("k")->allowed) ++admitted;
+            return admitted;
+        };
+        EXPECT_EQ(hit_until_denied(), 10);
+        clock->meanwhile = [&] {
+            clock->clock.advance(2s);
+            EXPECT_GT(hit_until_denied(), 0);
+        };
+        EXPECT_FALSE(limiter->hit("k")->allowed);
+        EXPECT_EQ(hit_until_denied(), 0);
+    }
+}
+
 TEST_P(MemoryLimiter, AWallClockThatIsSetBackLocksNobodyOut) {
     const auto clock = std::make_shared<SteppedClock>();
     store_ = memory_store(clock);
