@@ -104,8 +104,8 @@ def _search_one(
                 ended = True
             if trial["conclusion"] == BROKEN:
                 found["conclusion"] = BROKEN
-            misses = why_not(slo, trial)
-            needed = too_short(slo, asked_s, trial)
+            misses = why_not(trial)
+            needed = too_short(asked_s, trial)
             if not ended and needed and len(needed) == len(misses):
                 found["reasons"] += [f"{why}: raise -d or --from" for why in needed]
                 ended = True

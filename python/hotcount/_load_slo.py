@@ -110,10 +110,26 @@ def parse_callers(text: str) -> list[int]:
 # -- an SLO ---------------------------------------------------------------------------------------
 
 
+def _why_no_slo(term: str) -> str:
+    """Why a term of --threshold cannot be one of an SLO; empty: it can be one."""
+    if ">" in term:
+        return "a bound from below is no SLO"
+    if term.startswith("rate"):
+        return "a search varies the rate"
+    found = re.search(r"([<=]+)(.*)", term)
+    if not found:  # hotcount-load refuses it.
+        return ""
+    if found[1] == "<" and re.fullmatch(r"0[0.]*(%|[a-z]*)", found[2]):
+        return "nothing is below 0"
+    # --threshold means exactly that figure, which a better one would miss.
+    return "" if found[1] in ("<", "<=") or found[2] == "0" else "it takes <, <= or =0"
+
+
 def parse_slo(text: str) -> str:
     """p99<10ms,err<0.1%,lost=0. hotcount-load reads the terms."""
-    if ">" in text:
-        raise ConfigError(f"'{text}': a bound from below is no SLO")
+    for term in re.split("[,\n]", text):
+        if why := _why_no_slo(term):
+            raise ConfigError(f"'{term}': {why}")
     return text
 
 
@@ -127,16 +143,16 @@ def trial_length(slo: str, mix: Mapping[str, float], asked_s: float, rate: float
     return min(max(calls / rate, asked_s), MOST_LONGER * asked_s)
 
 
-def _missed(slo: str, trial: dict[str, Any]) -> list[tuple[str, bool]]:
+def _missed(trial: dict[str, Any]) -> list[tuple[str, bool]]:
     """The terms that do not hold, with the figure, and whether too few calls tell it."""
     return [
-        (f"{term}: {checked['figure']}", checked["too_few"])
-        for term, checked in zip(slo.split(","), trial["thresholds"])
+        (f"{checked['threshold']}: {checked['figure']}", checked["too_few"])
+        for checked in trial.get("thresholds", ())
         if not checked["met"]
     ]
 
 
-def why_not(slo: str, trial: dict[str, Any]) -> list[str]:
+def why_not(trial: dict[str, Any]) -> list[str]:
     """Why the trial does not meet the SLO; empty: it does. An overloaded trial meets no SLO. A
     percentile of too few calls is unknown, and so does not meet its bound."""
     result = trial["result"]
@@ -144,14 +160,16 @@ def why_not(slo: str, trial: dict[str, Any]) -> list[str]:
     if not result["offered"]["carried"]:
         share = 100 * result["offered"]["share"]
         misses.append(f"overloaded: {share:.1f} % was sent in time, bound by {result['bound']}")
-    return misses + [why for why, _ in _missed(slo, trial)]
+    if "thresholds" not in trial:  # Interrupted or without an audit.
+        misses.append("the SLO was not checked")
+    return misses + [why for why, _ in _missed(trial)]
 
 
-def too_short(slo: str, asked_s: float, trial: dict[str, Any]) -> list[str]:
+def too_short(asked_s: float, trial: dict[str, Any]) -> list[str]:
     """The percentiles for which even a trial of the longest duration has too few values."""
     if trial["settings"]["duration_s"] < MOST_LONGER * asked_s * (1 - 1e-9):
         return []
-    return [why for why, too_few in _missed(slo, trial) if too_few]
+    return [why for why, too_few in _missed(trial) if too_few]
 
 
 # -- the next rate --------------------------------------------------------------------------------

@@ -98,10 +98,17 @@ def test_a_comparison_has_its_statistics_in_the_folder_too(tmp_path: Path) -> No
     assert "No difference in the rate could be shown: memory, memory/ttl" in text.stdout
 
 
-def test_an_interrupted_study_says_what_did_not_run() -> None:
-    command = [sys.executable, "-m", "hotcount", "load", "sweep", "-s", "memory", "--json"]
+@pytest.mark.parametrize(
+    ("study", "reason"),
+    [
+        (["sweep", "--rates", "50,60"], "not run at 60.0/s and above: interrupted before"),
+        (["search", "--from", "50"], "it was interrupted"),
+    ],
+)
+def test_an_interrupted_study_says_what_did_not_run(study: list[str], reason: str) -> None:
+    command = [sys.executable, "-m", "hotcount", "load", *study, "-s", "memory", "--json"]
     load = subprocess.Popen(
-        [*command, "--rates", "50,60", "-d", "30s", "--warmup", "0", "--progress", "ndjson"],
+        [*command, "-d", "30s", "--warmup", "0", "--progress", "ndjson"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert load.stderr is not None
@@ -111,11 +118,11 @@ def test_an_interrupted_study_says_what_did_not_run() -> None:
     out, _ = load.communicate(timeout=30)
     document = json.loads(out)
     assert load.returncode == 3
-    assert document["command"][:4] == ["hotcount", "load", "sweep", "-s"]
+    assert document["command"][:3] == ["hotcount", "load", study[0]]
     (found,) = document["strategies"]
     assert len(found["trials"]) == 1
     assert found["trials"][0]["audit"]["passed"]
-    assert found["reasons"] == ["not run at 60.0/s and above: interrupted before"]
+    assert found["reasons"] == [reason]
 
 
 def test_a_sweep_keeps_its_runs_and_a_series(tmp_path: Path) -> None:

@@ -23,10 +23,28 @@ from hotcount._load_slo import (
 SLO = "p99<50ms,p99.9<1s,lost=0"
 
 
-def test_an_slo_has_no_bound_from_below() -> None:
-    assert parse_slo(SLO) == SLO
-    with pytest.raises(ConfigError, match="a bound from below"):
-        parse_slo("lost=0,rate>5")
+@pytest.mark.parametrize("slo", [SLO, "p99<=10ms,lost==0", "err=0", "lost<=5", "err<0.1%"])
+def test_an_slo_is_a_list_of_bounds_from_above(slo: str) -> None:
+    assert parse_slo(slo) == slo
+
+
+@pytest.mark.parametrize(
+    ("term", "says"),
+    [
+        ("rate>5", "a bound from below"),
+        ("p99>=10ms", "a bound from below"),
+        ("rate<5", "a search varies the rate"),
+        ("p99=10ms", "it takes <, <= or =0"),
+        ("err=0.1%", "it takes <, <= or =0"),  # An exact share, which 0 misses.
+        ("lost==5", "it takes <, <= or =0"),
+        ("p99<0ms", "nothing is below 0"),
+        ("err<0.0%", "nothing is below 0"),
+        ("lost<0", "nothing is below 0"),
+    ],
+)
+def test_an_slo_that_no_better_trial_meets_is_refused(term: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{term}': {says}"):
+        parse_slo(f"max<1s,{term}")
 
 
 @pytest.mark.parametrize(
@@ -72,28 +90,40 @@ def test_callers_and_times_are_read() -> None:
 
 
 def trial(*, carried: bool = True, duration_s: float = 1) -> dict[str, Any]:
-    """As hotcount-load has checked it: of the terms of SLO, the last one holds."""
-    found = [("99.0 ms", False, False), ("it needs 1,000 calls", False, True), ("0", True, False)]
+    """As hotcount-load has checked it: of three terms, the last one holds."""
+    found = [
+        ("p99<50ms", "99.0 ms", False, False),
+        ("p99.9<1s", "it needs 1,000 calls", False, True),
+        ("lost=0", "0", True, False),
+    ]
     return {
         "settings": {"duration_s": duration_s},
         "result": {"bound": "system", "offered": {"carried": carried, "share": 0.5}},
         "thresholds": [
-            {"figure": figure, "met": met, "too_few": too_few} for figure, met, too_few in found
+            {"threshold": term, "figure": figure, "met": met, "too_few": too_few}
+            for term, figure, met, too_few in found
         ],
     }
 
 
 def test_a_trial_says_which_term_it_misses_and_by_what() -> None:
     misses = ["p99<50ms: 99.0 ms", "p99.9<1s: it needs 1,000 calls"]
-    assert why_not(SLO, trial()) == misses
+    assert why_not(trial()) == misses
     # A load that was not carried meets nothing.
     overloaded = "overloaded: 50.0 % was sent in time, bound by system"
-    assert why_not(SLO, trial(carried=False)) == [overloaded, *misses]
+    assert why_not(trial(carried=False)) == [overloaded, *misses]
+
+
+def test_a_trial_whose_terms_were_not_checked_meets_no_slo() -> None:
+    unchecked = trial()
+    del unchecked["thresholds"]
+    assert why_not(unchecked) == ["the SLO was not checked"]
+    assert too_short(1, unchecked) == []
 
 
 def test_a_percentile_that_no_trial_is_long_enough_for_is_named() -> None:
-    assert too_short(SLO, 1, trial(duration_s=4)) == []
-    assert too_short(SLO, 1, trial(duration_s=5)) == ["p99.9<1s: it needs 1,000 calls"]
+    assert too_short(1, trial(duration_s=4)) == []
+    assert too_short(1, trial(duration_s=5)) == ["p99.9<1s: it needs 1,000 calls"]
 
 
 @pytest.mark.parametrize(
