@@ -312,16 +312,32 @@ bool may_be_url(const std::string& argument) {
     return may_be_secret(argument) || argument.find("://") != std::string::npos;
 }
 
+/// The parts of an argument that a message may quote: "redis://h" of "-dredis://h" and of
+/// "p99<redis://h,lost=0". Each begins behind a separator and ends before a comma or at the end; a
+/// longer one stands before those in it.
+std::vector<std::string> quoted_parts(const std::string& argument) {
+    std::vector<std::string> parts;
+    const bool is_short_option = argument.size() > 2 && argument[0] == '-' && argument[1] != '-';
+    for (std::size_t from = 0; from < argument.size(); ++from) {
+        constexpr std::string_view kSeparators = "=<>,:;/ ";
+        if (from > 0 && kSeparators.find(argument[from - 1]) == std::string_view::npos &&
+            !(is_short_option && from == 2)) {
+            continue;
+        }
+        parts.push_back(argument.substr(from));
+        parts.push_back(argument.substr(from, argument.find(',', from) - from));
+    }
+    return parts;
+}
+
 /// The message quotes the argument, which may be a URL in the wrong place.
 template <class Hidden>
 ExitMessage usage_error(std::string what, const std::vector<std::string>& arguments,
                         const Hidden& hidden) {
     for (const std::string& argument : arguments) {
         if (!hidden(argument)) continue;
-        // Also "--option=URL" without its option, and "p99<URL" without its figure.
-        for (const std::string& text : {argument, argument.substr(argument.find('=') + 1),
-                                        argument.substr(argument.find_last_of("<>") + 1)}) {
-            if (text.empty()) continue;
+        for (const std::string& text : quoted_parts(argument)) {
+            if (!hidden(text)) continue;
             for (auto at = what.find(text); at != std::string::npos; at = what.find(text, at)) {
                 what.replace(at, text.size(), "***");
                 at += 3;

@@ -314,8 +314,15 @@ TEST(CommandLine, ANameOfAReportsRowIsNoSecret) {
     for (const char* url :
          {"redis://a:secret@h", "a:secret@h", "postgresql://secret@h/d", "secret@127.0.0.1:1"}) {
         EXPECT_THAT(refuse({"run", "-s", url}), testing::Not(HasSubstr("secret"))) << url;
-        const std::string term = std::string{"p99<"} + url;
-        EXPECT_THAT(refuse({"run", "--threshold", term}), testing::Not(HasSubstr("secret"))) << url;
+        const std::string text{url};
+        for (const std::string& argument :
+             {"--threshold=p99<" + text, "--threshold=lost=0,p99<" + text + ",err<1%",
+              "--threshold=" + text + ",lost=0", "--fault=1s:" + text, "--managed=redis," + text,
+              "-d" + text, "-s" + text + ",naive"}) {
+            EXPECT_THAT(refuse({"run", argument}), testing::Not(HasSubstr("secret"))) << argument;
+        }
+        // What is no secret is left as it is.
+        EXPECT_THAT(refuse({"run", "--threshold=lost=0,p99<" + text}), HasSubstr("50"));
     }
 }
 
