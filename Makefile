@@ -17,7 +17,7 @@
 #   make peers-cluster  the same on a cluster of three primaries
 #   make web-limits  what a limit costs FastAPI, Flask and Django, beside other limiters
 #   make votes      votes on private PostgreSQL, MariaDB, MySQL and SQLite: the strategies, web
-#                   workers, a held item; BEFORE=../other for that build beside this one
+#                   workers, a held item
 #   make failover   a standby is promoted under votes: time without a success, calls unknown, votes
 #                   lost or doubled
 #   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
