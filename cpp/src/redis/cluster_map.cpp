@@ -72,7 +72,7 @@ const ClusterMap::Node& ClusterMap::node(std::uint16_t number) {
         node = std::make_unique<Node>();
         node->options = options_of(known ? known->endpoint : Endpoint{});
         node->dialer = std::make_shared<Dialer>(node->options, scripts_);
-        node->heard = std::make_shared<NodeHeard>(SteadyTime::min().time_since_epoch().count() / 2);
+        node->heard = std::make_shared<NodeHeard>();
     }
     return *node;
 }
@@ -180,9 +180,7 @@ void ClusterMap::settle_doubts(SteadyTime asked_at) {
     std::erase_if(doubted_, [&](const auto& each) {
         const auto& [number, since] = each;
         const auto known = nodes_.find(number);
-        const bool heard =
-            known != nodes_.end() && known->second->heard->load(std::memory_order_relaxed) >
-                                         since.time_since_epoch().count();
+        const bool heard = known != nodes_.end() && known->second->heard->last() > since;
         return heard || !told_->owners.contains(number) ||
                since + kDoubt + options_.connect_timeout < asked_at;
     });

@@ -20,7 +20,6 @@
 #include <hotcount/result.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <bitset>
 #include <cstdint>
 #include <deque>
@@ -31,14 +30,12 @@
 #include <vector>
 
 #include "combining.hpp"
+#include "node_heard.hpp"
 
 namespace hotcount::redis {
 
 /// The slots of a cluster.
 using SlotSet = std::bitset<16384>;
-
-/// When a node of a cluster last said anything to this process, in nanoseconds of the steady clock.
-using NodeHeard = std::atomic<SteadyTime::rep>;
 
 class Multiplexer {
   public:

@@ -102,17 +102,17 @@ void Multiplexer::handed_back(const std::vector<OperationPtr>& left) {
 // -- answers after a silence ------------------------------------------------------------------------
 
 void Multiplexer::note_heard(SteadyTime now) {
-    const SteadyTime before{SteadyTime::duration{
-        node_heard_->exchange(now.time_since_epoch().count(), std::memory_order_relaxed)}};
-    if (!doubted_ && now - before > options_.silence()) {
+    const auto doubted = node_heard_->hear(now, options_.silence());
+    if (doubted && !doubted_) {
         doubted_ = true;
-        doubted_at_ = now;
+        doubted_at_ = *doubted;
     }
 }
 
 bool Multiplexer::confirm(bool owns, SteadyTime asked_at) {
     if (!doubted_ || asked_at < doubted_at_) return false;
     doubted_ = false;
+    if (owns) node_heard_->confirm(asked_at);
     Operations held;
     held.swap(held_);
     const Error replaced = make_error(

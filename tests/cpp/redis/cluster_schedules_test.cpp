@@ -152,9 +152,9 @@ class Schedule : public Lanes {
     static inline const std::vector<std::string> kKeys{"a", "b", "c", "{a}d", "e", "f"};
 
     struct Lane {
-        explicit Lane(const Options& options)
-            : heard(std::chrono::steady_clock::now().time_since_epoch().count()),
-              multiplexer(options, &heard) {}
+        explicit Lane(const Options& options) : multiplexer(options, &heard) {
+            heard.hear(std::chrono::steady_clock::now(), Duration::max());
+        }
         NodeHeard heard;
         Multiplexer multiplexer;
         std::string wire;
