@@ -14,7 +14,7 @@ import redis
 from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_sentinel import SentinelTrio
-from tests.support.servers import RedisServer, make_folder
+from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
 from tests.support.together import in_threads
 from tests.support.votes_strategies import shard_of
@@ -135,7 +135,7 @@ def losing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Losing]:
         with RedisCluster(tmp_path, replicas=False).started() as cluster:
             yield LosingCluster(cluster)
     else:
-        with SentinelTrio(make_folder("hotcount-sentinel-")).started() as trio:
+        with SentinelTrio().started() as trio:
             yield LosingTrio(trio)
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.redis_sentinel import SentinelTrio
-from tests.support.servers import make_folder, redis_program, valkey_program
+from tests.support.servers import redis_program, valkey_program
 
 pytestmark = pytest.mark.server
 
@@ -32,7 +32,7 @@ PATIENT = 30
 @pytest.fixture(params=["redis", pytest.param("valkey", marks=pytest.mark.long)])
 def trio(request: pytest.FixtureRequest) -> Iterator[SentinelTrio]:
     program = {"redis": redis_program, "valkey": valkey_program}[request.param]()
-    with SentinelTrio(make_folder("hotcount-sentinel-"), program=program).started() as trio:
+    with SentinelTrio(program=program).started() as trio:
         yield trio
 
 
@@ -144,10 +144,9 @@ def test_a_primary_that_was_paused_and_goes_on_acknowledges_nothing(trio: Sentin
 
 def test_what_lies_in_the_sockets_of_a_replaced_primary_is_no_acknowledgement() -> None:
     """It answers before anybody finds it silent: only the Sentinels' word tells."""
-    folder = make_folder("hotcount-sentinel-")
     audit = Audit()
     with (
-        SentinelTrio(folder, down_after=300).started() as trio,
+        SentinelTrio(down_after=300).started() as trio,
         hotcount.Redis(trio.url, timeout=PATIENT, silence_limit=60) as redis,
     ):
         with Adders(redis, audit) as adders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.server_process import ServerProcess
-from tests.support.servers import RedisServer, free_port, redis_program
+from tests.support.servers import RedisServer, free_port, make_folder, redis_program
 
 SERVICE = "votes"
 
@@ -90,7 +91,6 @@ class SentinelTrio:
 
     def __init__(
         self,
-        folder: Path,
         *,
         down_after: int = 1000,
         program: str | None = None,
@@ -99,6 +99,7 @@ class SentinelTrio:
         tls: Certificates | None = None,
     ) -> None:
         self._password = password
+        self.folder = folder = make_folder("hotcount-sentinel-")
         self.servers = []
         for name in ("first", "second"):
             (folder / name).mkdir()
@@ -159,6 +160,7 @@ class SentinelTrio:
         finally:
             for process in (*self.sentinels, *self.servers):
                 process.remove()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def direct(self, index: int) -> redis.Redis:
         """A client of one server that asks no Sentinel."""

@@ -16,14 +16,14 @@ from hotcount import _doctor
 
 from tests.support.certificates import Certificates
 from tests.support.redis_sentinel import SERVICE, SentinelTrio
-from tests.support.servers import free_port, make_folder
+from tests.support.servers import free_port
 from tests.support.together import in_child
 
 
 @pytest.fixture(scope="module")
 def trio() -> Iterator[SentinelTrio]:
     """Whose Sentinels no test stops."""
-    with SentinelTrio(make_folder("hotcount-sentinel-")).started() as trio:
+    with SentinelTrio().started() as trio:
         yield trio
 
 
@@ -179,7 +179,6 @@ def test_logins_and_tls_of_servers_and_sentinels(tmp_path: Path) -> None:
     certificates.sign("server", "IP:127.0.0.1")
     ca = certificates.path("ca.crt")
     made = SentinelTrio(
-        make_folder("hotcount-sentinel-"),
         password="server-secret",
         sentinel_password="sentinel-secret",
         tls=certificates,
