@@ -16,7 +16,7 @@
 // Rule 1 bounds the wait. A reply waits for the round that is under way and for the one after it, at
 // most, however often the process stands still meanwhile: a later standstill refutes rule 2 only.
 //
-// One thread calls beat() each kBeat. A beat that is late by more than kStandstill is a standstill,
+// One thread calls beat() each kBeat. A beat that comes kStandstill after the last one ends a standstill,
 // of the process or of the thread alone: the threads that read the messages may have been late too.
 // Not noticed: a pause during which the system's monotonic clock stands still.
 #pragma once
@@ -30,8 +30,10 @@ namespace hotcount::redis {
 class Belief {
   public:
     static constexpr Duration kBeat = std::chrono::milliseconds{50};
-    /// Shorter than any useful down-after-milliseconds, so that no election begins and ends within it.
-    static constexpr Duration kStandstill = std::chrono::milliseconds{200};
+    /// Shorter than the time from a Sentinel's message to the promotion: two of its ticks, which take 52
+    /// to 100 ms each. So a process that has not stood still for so long has read the message before the
+    /// replaced primary sends replies that do not count.
+    static constexpr Duration kStandstill = std::chrono::milliseconds{100};
     /// The maximum age of a majority's answers to the periodic looks.
     static constexpr Duration kRecent = std::chrono::milliseconds{2500};
 

@@ -29,7 +29,7 @@ class BeliefOfAProcess : public ::testing::Test {
 
 TEST_F(BeliefOfAProcess, RepliesCountWhileItRuns) {
     EXPECT_TRUE(counts(1040, 1040));
-    EXPECT_TRUE(counts(1040, 1199));
+    EXPECT_TRUE(counts(1040, 1099));
 }
 
 TEST_F(BeliefOfAProcess, ReplyAfterAStandstillWaitsForARound) {
@@ -122,7 +122,7 @@ class DrawnProcess {
             round_ends_ = kNever;
         }
         if (draw(60) == 0) {
-            still_until_ = now_ + kStep * (41 + draw(200));
+            still_until_ = now_ + kStep * (21 + draw(200));
             next_beat_ = still_until_ + kStep * draw(10);
         }
     }
