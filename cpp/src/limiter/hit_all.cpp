@@ -138,7 +138,7 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 // nothing is taken and the units are free after hold_; if it dies among them, a part is taken.
 //
 // The reserves are sent at once, each with the whole timeout, and so are the commits: a slot that
-// is slow or silent takes no time from the others. The releases of a failed call end after it.
+// is slow or silent takes no time from the others.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -204,10 +204,18 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             if (is_held(i) || may_be_held(i)) open.push_back(i);
         }
         if (open.empty()) return finish();
-        // A call that failed does not wait for its releases, which may take a second timeout.
-        const bool waits = failed == answers_.end();
-        left_ = open.size();
-        for (const std::size_t i : open) {
+        // A call that failed waits for the release of what it surely holds: its caller may close the
+        // store next, and what has not been sent then stays held until the lease ends. Where the
+        // reserve was not answered, the release may take a second timeout, and is not waited for.
+        const bool has_failed = failed != answers_.end();
+        const auto awaited = std::stable_partition(
+            open.begin(), open.end(), [&](std::size_t i) { return has_failed && !is_held(i); });
+        const auto unwaited = static_cast<std::size_t>(awaited - open.begin());
+        const bool waits_for_none = unwaited == open.size();
+        left_ = open.size() - unwaited;
+        for (std::size_t at = 0; at < open.size(); ++at) {
+            const std::size_t i = open[at];
+            const bool waits = at >= unwaited;
             const OnceOnly once{ids_[i], hold_};
             const CommitRequest commit{ids_[i], taken_ ? joint_.hits_[i].cost : 0,
                                        taken_ ? &once : nullptr};
@@ -218,7 +226,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                                if (--self->left_ == 0) self->finish();
                            });
         }
-        if (!waits) finish();
+        if (waits_for_none) finish();
     }
 
     void keep(std::size_t i, Result<Outcome> ended) {

@@ -181,6 +181,35 @@ def test_a_call_that_fails_ends_with_its_timeout(node: RedisServer) -> None:
         assert proxy.fired
 
 
+def test_a_call_that_fails_ends_when_what_it_held_is_free(node: RedisServer) -> None:
+    with (
+        FaultProxy(node.socket) as proxy,
+        node.redis(timeout=20) as direct,
+        hotcount.Redis(proxy.url, timeout=20) as store,
+    ):
+        limiters = [hotcount.Limiter(store, TEN, name=f"freed{n}") for n in range(2)]
+        hits = [(limiter, f"k{n}") for n, limiter in enumerate(limiters)]
+        assert hit_all(hits)
+        (freed,) = direct.execute("KEYS", "*:freed0:*k0")
+        (spoilt,) = direct.execute("KEYS", "*:freed1:*k1")
+        direct.execute("DEL", spoilt)
+        direct.execute("SADD", spoilt, "no limiter's value")
+
+        delayed: list[bool] = []
+
+        def delay_from_the_hold_on() -> None:
+            if not delayed and b" all-" in direct.execute("GET", freed):
+                delayed.append(True)
+                proxy.delay(0.2)
+
+        proxy.before_each(delay_from_the_hold_on)
+        with pytest.raises(hotcount.HotcountError):
+            hit_all(hits)
+        assert delayed
+        # A caller that ends its process now leaves nothing held for 10 s.
+        assert hotcount.Limiter(direct, TEN, name="freed0").peek("k0").remaining == 9
+
+
 def test_what_this_process_counted_is_given_back_when_another_limiter_refuses(
     node: RedisServer,
 ) -> None:
