@@ -50,7 +50,7 @@ struct Line {
     int failures{0};                  // The number of heads that failed in a row.
     std::optional<Error> failure{};   // The error of all waiters, until a head is answered.
     SteadyTime failed_until{};
-    bool is_kept{false};  // Without waiters, and its name is in Lines::kept_.
+    bool is_kept{false};  // It is in Lines::kept_.
 
     Duration left() const { return due - std::chrono::steady_clock::now(); }
     void expect(std::optional<Decision>& what, const Decision& decision) {
@@ -264,12 +264,11 @@ class Lines {
     void leave(const Name& name) {
         look_at(name);
         for (std::size_t left = std::min<std::size_t>(kept_.size(), 2); left > 0; --left) {
-            const Name kept = std::move(kept_.front());
+            const Kept kept = std::move(kept_.front());
             kept_.pop_front();
-            if (const auto line = lines_.find(kept); line != lines_.end()) {
-                line->second->is_kept = false;
-            }
-            look_at(kept);
+            kept.line->is_kept = false;
+            const auto line = lines_.find(kept.name);
+            if (line != lines_.end() && line->second == kept.line) look_at(kept.name);
         }
     }
     void look_at(const Name& name) {
@@ -278,7 +277,7 @@ class Lines {
         if (is_over(*line->second)) {
             lines_.erase(line);
         } else if (!std::exchange(line->second->is_kept, true)) {
-            kept_.push_back(name);
+            kept_.push_back({name, line->second});
         }
     }
 
@@ -301,7 +300,12 @@ class Lines {
 
     std::mutex mutex_;
     std::map<Name, std::shared_ptr<Line>> lines_;
-    std::deque<Name> kept_;
+    // With the line: another one may have come under its name since.
+    struct Kept {
+        Name name;
+        std::shared_ptr<Line> line;
+    };
+    std::deque<Kept> kept_;
 };
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include "limiter/waiting_line.hpp"
 
+#include <malloc.h>
+
 #include <array>
 #include <atomic>
 #include <hotcount/concurrency_limit.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -288,6 +291,18 @@ TEST_F(InterruptedInLine, AnObjectAtTheAddressOfADestroyedOneFindsNoHitOfIt) {
         EXPECT_TRUE(wait_in_line(address, "k", waiting(7))->allowed);
     }
     EXPECT_EQ(served_, (std::vector{7, 7})) << "hits of their own";
+}
+
+TEST_F(InterruptedInLine, QueuesOfOneKeyThatAreKeptOneAfterAnotherTakeTheRoomOfOne) {
+    const std::string key(4000, 'k');
+    const auto keep_and_outlive = [&] {
+        EXPECT_FALSE(wait_in_line(this, key, waiting_for(1ms, true))->allowed);
+        std::this_thread::sleep_for(2ms);
+    };
+    for (int number = 0; number < 10; ++number) keep_and_outlive();
+    const std::size_t before = ::mallinfo2().uordblks;
+    for (int number = 0; number < 200; ++number) keep_and_outlive();
+    EXPECT_LT(::mallinfo2().uordblks, before + 100 * key.size());
 }
 
 TEST_F(InterruptedInLine, AHitAheadThatNobodyUsedInTimeIsForgotten) {
