@@ -251,15 +251,21 @@ def test_votes_of_a_role_that_hears_no_warning_are_unknown_until_a_standby_confi
         votes.create_tables()
         votes.add_items([1])
         pool = stack.enter_context(ThreadPoolExecutor(len(VOTERS)))
+        pids: list[int] = []
+
+        def someone_waits() -> bool:
+            pids[:] = postgres_primary.waiting()
+            return pids != []
+
         with standby_silent(postgres_primary):
             casts = [pool.submit(partial(votes.cast, 1, user)) for user in VOTERS]
-            eventually(lambda: postgres_primary.waiting() != [])
+            eventually(someone_waits)
             if through == "server":
                 # Told the warnings, so only a cancel makes it commit again.
                 with pytest.raises(TimeoutError):
                     casts[0].result(1.5)
             else:
-                (pid,) = postgres_primary.waiting()
+                (pid,) = pids  # Not by another look: between its two waits a session is in none.
                 postgres_primary.cancel_the_second_wait(pid)
             assert not any(cast.done() for cast in casts)
         assert all(cast.result(30).counted for cast in casts)
