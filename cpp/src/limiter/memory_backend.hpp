@@ -127,7 +127,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         auto done = store_->upsert(name, at, [&](memory::Entry& entry, bool fresh) -> Result<void> {
             if (State* const state = entry.as<State>(fresh)) [[likely]] {
                 std::int64_t now = law_time(at);
-                if (fresh || lies_ahead(time_of(*state), now)) [[unlikely]]
+                if (!fresh && lies_ahead(time_of(*state), now)) [[unlikely]]
                     now = law_now();
                 take_plain(entry, *state, fresh, cost, now, outcome);
             } else {
