@@ -196,21 +196,21 @@ class NativeFunction {
 };
 
 /// Makes _core.Handle, `native`, `result` and what else hotcount/_native.py takes from here.
-[[gnu::cold]] void bind_native(const py::object& module);
+void bind_native(const py::object& module);
 
-// One function per concept; module.cpp calls them. Cold: they run once, and are compiled for size.
-[[gnu::cold]] void bind_lifetime();
-[[gnu::cold]] void bind_batch(const py::object& module);
-[[gnu::cold]] void bind_stores();
-[[gnu::cold]] void bind_counter();
-[[gnu::cold]] void bind_period_counter();
-[[gnu::cold]] void bind_slotted_counter();
-[[gnu::cold]] void bind_live_sets();
-[[gnu::cold]] void bind_rebuild();
-[[gnu::cold]] void bind_limiter();
-[[gnu::cold]] void bind_concurrency_limit();
-[[gnu::cold]] void bind_sync_worker();
-[[gnu::cold]] void bind_votes();
-[[gnu::cold]] void bind_write_behind_counter();
+// One function per concept; module.cpp calls them.
+void bind_lifetime();
+void bind_batch(const py::object& module);
+void bind_stores();
+void bind_counter();
+void bind_period_counter();
+void bind_slotted_counter();
+void bind_live_sets();
+void bind_rebuild();
+void bind_limiter();
+void bind_concurrency_limit();
+void bind_sync_worker();
+void bind_votes();
+void bind_write_behind_counter();
 
 }  // namespace hotcount::python

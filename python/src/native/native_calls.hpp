@@ -119,7 +119,7 @@ struct Parameters {
     }
 
     /// Raises ImportError for a declared default that C++ cannot read.
-    [[gnu::cold]] static void check(const NativeFunction& function) {
+    static void check(const NativeFunction& function) {
         check(function, std::make_index_sequence<kCount>{});
     }
 
@@ -154,12 +154,11 @@ struct Parameters {
         return std::tuple_cat(passed(std::get<I>(held))...);
     }
     template <std::size_t... I>
-    [[gnu::cold]] static void check([[maybe_unused]] const NativeFunction& function,
-                                    std::index_sequence<I...>) {
+    static void check([[maybe_unused]] const NativeFunction& function, std::index_sequence<I...>) {
         (check_one<I>(function), ...);
     }
     template <std::size_t I>
-    [[gnu::cold]] static void check_one(const NativeFunction& function) {
+    static void check_one(const NativeFunction& function) {
         const Slots nothing{};
         if constexpr (requires { From<Type<I>>::check(nullptr, std::string{}); }) {
             std::array<Argument, kTraits<Type<I>>.takes> arguments;
@@ -295,7 +294,7 @@ struct Answer : Convert {
     void answered() const {
         if constexpr (!kIsStats && !kIsBatch) self->count_call({});
     }
-    [[gnu::cold]] Error told(Error error) const {
+    Error told(Error error) const {
         if constexpr (!kIsStats) self->count_call(error.code);
         self->tell(error, timeout);
         return error;
@@ -585,8 +584,8 @@ template <auto Make, class... P>
 struct Init {
     using Each = Parameters<P...>;
 
-    [[gnu::cold]] static PyObject* call(PyObject* callable, PyObject* const* values,
-                                        std::size_t flagged, PyObject* keyword_names) {
+    static PyObject* call(PyObject* callable, PyObject* const* values, std::size_t flagged,
+                          PyObject* keyword_names) {
         return guarded([&]() -> py::object {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
@@ -616,7 +615,7 @@ struct Init {
 /// InThread{}. P: the C++ type of each parameter that `names` names; a type that takes two of them
 /// stands once.
 template <auto Now, auto Start, class... P>
-[[gnu::cold]] void method(const char* name, std::string_view names) {
+void method(const char* name, std::string_view names) {
     using Entry = detail::Method<Now, Start, P...>;
     add_native({name, split_names(names), true, &Entry::blocking, Entry::awaited_or_null(),
                 &Entry::Each::check});
@@ -625,7 +624,7 @@ template <auto Now, auto Start, class... P>
 /// A method that is no call of the core: F(py::handle object, Self&, P...) returns what Python
 /// gets; for `async def` something awaited.
 template <auto F, class Self, class... P>
-[[gnu::cold]] void object_method(const char* name, std::string_view names, bool is_async = false) {
+void object_method(const char* name, std::string_view names, bool is_async = false) {
     using Entry = detail::ObjectMethod<F, Self, P...>;
     add_native({name, split_names(names), true, is_async ? nullptr : &Entry::call,
                 is_async ? &Entry::call : nullptr, &Entry::Each::check});
@@ -633,13 +632,13 @@ template <auto F, class Self, class... P>
 
 /// A function, a static method, or a method of a result (whose `self` is a parameter like others).
 template <auto F, class... P>
-[[gnu::cold]] void function(const char* name, std::string_view names) {
+void function(const char* name, std::string_view names) {
     using Entry = detail::Function<F, P...>;
     add_native({name, split_names(names), false, &Entry::call, nullptr, &Entry::Each::check});
 }
 
 template <auto Make, class... P>
-[[gnu::cold]] void constructor(const char* name, std::string_view names) {
+void constructor(const char* name, std::string_view names) {
     using Entry = detail::Init<Make, P...>;
     add_native({name, split_names(names), true, &Entry::call, nullptr, &Entry::Each::check});
 }

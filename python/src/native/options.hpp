@@ -39,25 +39,18 @@ struct OptionRow {
     bool none_is_kept{false};
 };
 
-namespace detail {
-// An object is made once: these functions are compiled for size.
-template <class As, class Struct, auto... Members>
-[[gnu::cold]] void read_option(Struct& options, const Argument& argument) {
-    (options.*....*Members) = From<As>::read(argument);
-}
-template <class As, class Struct, auto... Members>
-[[gnu::cold]] py::object get_option(const Struct& options) {
-    return To<As>::make((options.*....*Members));
-}
-}  // namespace detail
-
 /// `As`: another type of the table than the field's own, such as KeyText. `name`: if it is not the
 /// field's.
 template <auto Member, class As = typename FieldOf<Member>::Type>
 constexpr auto option(const char* name = kMemberName<Member>) {
     using Struct = typename FieldOf<Member>::Owner;
-    return OptionRow<Struct>{name, &detail::read_option<As, Struct, Member>,
-                             &detail::get_option<As, Struct, Member>, Shown::changed};
+    return OptionRow<Struct>{
+        name,
+        [](Struct& options, const Argument& argument) {
+            options.*Member = From<As>::read(argument);
+        },
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); },
+        Shown::changed};
 }
 
 /// An option whose field is in a struct inside the options:
@@ -65,8 +58,13 @@ constexpr auto option(const char* name = kMemberName<Member>) {
 template <auto Outer, auto Member, class As = typename FieldOf<Member>::Type>
 constexpr auto option_in(const char* name = kMemberName<Member>) {
     using Struct = typename FieldOf<Outer>::Owner;
-    return OptionRow<Struct>{name, &detail::read_option<As, Struct, Outer, Member>,
-                             &detail::get_option<As, Struct, Outer, Member>, Shown::changed};
+    return OptionRow<Struct>{
+        name,
+        [](Struct& options, const Argument& argument) {
+            options.*Outer.*Member = From<As>::read(argument);
+        },
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Outer.*Member); },
+        Shown::changed};
 }
 
 /// The row of an option that repr shows even if it has the default.
@@ -114,7 +112,7 @@ template <class O, const auto& kRows>
 struct From<Options<O, kRows>> {
     static constexpr std::size_t kTakes = kRows.size();
 
-    [[gnu::cold]] static Options<O, kRows> read(const Argument* first) {
+    static Options<O, kRows> read(const Argument* first) {
         Options<O, kRows> options;
         for (const auto& row : kRows) row.read(options.values, *first++);
         return options;
@@ -125,7 +123,7 @@ struct From<Options<O, kRows>> {
 
     /// Raises ImportError if a declared default differs from the core's in type or value (True is not
     /// 1).
-    [[gnu::cold]] static void check(const Argument* first, const std::string& function) {
+    static void check(const Argument* first, const std::string& function) {
         const O defaults{};
         for (const auto& row : kRows) {
             const py::handle declared = (first++)->value;
@@ -145,7 +143,7 @@ template <class O, const auto& kRows>
 struct Given {
     std::array<Argument, kRows.size()> arguments{};
 
-    [[gnu::cold]] void apply(O& options) const {
+    void apply(O& options) const {
         for (std::size_t i = 0; i < kRows.size(); ++i) {
             const Argument& argument = arguments[i];
             if (!argument.given || (kRows[i].none_is_kept && argument.value == Py_None)) continue;
@@ -169,7 +167,7 @@ struct From<Given<O, kRows>> {
 };
 
 template <const auto& kRows>
-[[gnu::cold]] std::string names_of() {
+std::string names_of() {
     std::string names;
     for (const auto& row : kRows) names += std::string{row.name} + " ";
     return names;
@@ -177,7 +175,7 @@ template <const auto& kRows>
 
 /// ", rate='5/minute', algorithm='gcra'": what repr shows of options.
 template <class O, const auto& kRows>
-[[gnu::cold]] std::string shown_options(const O& options) {
+std::string shown_options(const O& options) {
     const O defaults{};
     std::string text;
     for (const auto& row : kRows) {
