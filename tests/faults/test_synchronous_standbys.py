@@ -2,7 +2,7 @@
 servers answer a COMMIT whose wait was cancelled as if the standby had confirmed it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -62,35 +62,33 @@ class PostgresPrimary:
     def cancel_the_wait_twice(self) -> None:
         """The one wait there is, and the one of the commit that follows it."""
         (pid,) = self.waiting()
-        commits = self.commits_again(pid)
         self.server.psql(f"SELECT pg_cancel_backend({pid})")
-        eventually(commits)
-        self.cancel_the_second_wait(pid)
+        self.cancel_the_second_wait()
 
-    def cancel_the_second_wait(self, pid: int) -> None:
+    def cancel_the_second_wait(self) -> None:
         """A server does that for one cancel as well: it sends the session two signals, and the
         second may come late.
         """
-        commits = self.commits_again(pid)
-        eventually(commits)
-        self.server.psql(f"SELECT pg_cancel_backend({pid})")
-        eventually(commits)
+        second = self.commit_of_nothing_after("")
+        self.server.psql(f"SELECT pg_cancel_backend({second.split()[0]})")
+        self.commit_of_nothing_after(second)
 
-    def commits_again(self, pid: int) -> Callable[[], bool]:
-        """Whether the session waits in a commit of nothing, another one than when last asked."""
-        begun: list[str] = []
+    def commit_of_nothing_after(self, before: str) -> str:
+        """Waits until a session waits in a commit of nothing that is another than `before`.
+        Returns the session and when its commit began.
+        """
+        found = ""
 
         def another() -> bool:
-            start = self.server.psql(
-                "SELECT query_start FROM pg_stat_activity WHERE wait_event = 'SyncRep' "
-                f"AND pid = {pid} AND query LIKE '%pg_logical_emit_message%'"
-            )
-            if start in ("", *begun):
-                return False
-            begun.append(start)
-            return True
+            nonlocal found
+            found = self.server.psql(
+                "SELECT pid || ' ' || extract(epoch FROM query_start) FROM pg_stat_activity "
+                "WHERE wait_event = 'SyncRep' AND query LIKE '%pg_logical_emit_message%'"
+            ).strip()
+            return found not in ("", before)
 
-        return another
+        eventually(another)
+        return found
 
 
 class MariaDbPrimary:
@@ -251,22 +249,15 @@ def test_votes_of_a_role_that_hears_no_warning_are_unknown_until_a_standby_confi
         votes.create_tables()
         votes.add_items([1])
         pool = stack.enter_context(ThreadPoolExecutor(len(VOTERS)))
-        pids: list[int] = []
-
-        def someone_waits() -> bool:
-            pids[:] = postgres_primary.waiting()
-            return pids != []
-
         with standby_silent(postgres_primary):
             casts = [pool.submit(partial(votes.cast, 1, user)) for user in VOTERS]
-            eventually(someone_waits)
+            eventually(lambda: postgres_primary.waiting() != [])
             if through == "server":
                 # Told the warnings, so only a cancel makes it commit again.
                 with pytest.raises(TimeoutError):
                     casts[0].result(1.5)
             else:
-                (pid,) = pids  # Not by another look: between its two waits a session is in none.
-                postgres_primary.cancel_the_second_wait(pid)
+                postgres_primary.cancel_the_second_wait()
             assert not any(cast.done() for cast in casts)
         assert all(cast.result(30).counted for cast in casts)
         assert votes.count(1).value == len(VOTERS)
