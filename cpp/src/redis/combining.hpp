@@ -70,7 +70,7 @@ class Combining {
     static void join(Flight& flight, OperationPtr call);
     static void encode(const Flight& flight, std::string& out);
 
-    /// Whether the reply can be that of the flight, which is no batch.
+    /// Whether the reply has the shape of the flight's answer. The flight is no batch.
     static bool fits(const Flight& flight, const Reply& reply);
     /// The parts of a reply that fits, for the calls in their order. Moves them out of the reply.
     class Split {
@@ -102,9 +102,9 @@ class Combining {
 
     /// Whether a reply may have refusals in it: scripts catch errors.
     static bool may_hide_refusals(const Operation& call) { return call.script() != nullptr; }
-    /// Whether it is several calls in one (Request::run_many()).
+    /// Whether the operation holds several calls (Request::run_many()).
     static bool is_many(const Operation& call) { return call.calls() > 0; }
-    /// Keeps the calls with these indexes.
+    /// Removes all calls but those with these indexes.
     static void keep(Operation& many, std::span<const std::size_t> calls);
 
   private:

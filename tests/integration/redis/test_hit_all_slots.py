@@ -160,19 +160,24 @@ def test_a_policy_answers_the_hold_that_is_late(node: RedisServer, policy: Any) 
         assert hit_all(hits).allowed is (policy != "closed")
 
 
+def refuse_the_script_and_be_gone(proxy: FaultProxy) -> None:
+    """The node says that the keys are in several slots. Nothing else is answered."""
+    passed: list[None] = []
+
+    def see_a_call() -> None:
+        passed.append(None)
+        if len(passed) == 2:
+            proxy.black_hole()
+
+    proxy.before_each(see_a_call)
+
+
 def test_a_call_that_fails_ends_with_its_timeout(node: RedisServer) -> None:
     with FaultProxy(node.socket) as proxy, hotcount.Redis(proxy.url, timeout=20) as store:
         limiters = [hotcount.Limiter(store, TEN, name=f"gone{n}") for n in range(2)]
         hits = [(limiter, f"k{n}") for n, limiter in enumerate(limiters)]
         assert hit_all(hits)
-        passed: list[None] = []
-
-        def refuse_the_script_and_be_gone() -> None:
-            passed.append(None)
-            if len(passed) == 2:
-                proxy.black_hole()
-
-        proxy.before_each(refuse_the_script_and_be_gone)
+        refuse_the_script_and_be_gone(proxy)
         begun = time.monotonic()
         with pytest.raises(hotcount.HotcountError):
             hit_all(hits, timeout=1)
@@ -221,15 +226,7 @@ def test_what_this_process_counted_is_given_back_when_another_limiter_refuses(
         ]
         hits = [(limiter, f"k{n}", 3) for n, limiter in enumerate(limiters)]
         eventually(lambda: hit_all(hits).reason == "allowed")
-        passed: list[None] = []
-
-        def refuse_the_script_and_be_gone() -> None:
-            passed.append(None)
-            if len(passed) == 2:
-                proxy.black_hole()
-
-        # The node says that the keys are in several slots. Nothing else is answered.
-        proxy.before_each(refuse_the_script_and_be_gone)
+        refuse_the_script_and_be_gone(proxy)
         assert hit_all(hits).violated == ("back2",)
         assert proxy.fired
         assert [limiters[n].peek(f"k{n}").remaining for n in (0, 1)] == [10, 10]
