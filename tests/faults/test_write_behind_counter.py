@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import hotcount
@@ -50,6 +51,9 @@ class Program:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
+
+    def has_acknowledged(self, adds: int) -> bool:
+        return self.acknowledged() >= adds
 
     def acknowledged(self) -> int:
         last: dict[str, int] = {}
@@ -101,7 +105,7 @@ def test_kill_9_of_writers(url: str, own_redis: RedisServer, tmp_path: Path, ack
     with beside(work, work):
         for number in range(2):
             program = Program(tmp_path, f"log{number}", url, own_redis.url, ack)
-            eventually(lambda program=program: program.acknowledged() >= 200, 60)  # type: ignore[misc]
+            eventually(partial(program.has_acknowledged, 200), 60)
             program.kill()
             acknowledged += program.acknowledged()
             programs += 1
