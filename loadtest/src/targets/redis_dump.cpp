@@ -28,6 +28,7 @@ constexpr Duration kDumpLook = std::chrono::milliseconds{20};
 
 Result<redis::Reply> ask(const ManagedServer& redis, std::span<const std::string_view> words) {
     HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(redis.url()));
+    options.silence_limit = kSave;  // A server is silent for as long as it saves.
     HOTCOUNT_TRY_ASSIGN(const auto client, redis::Client::make(std::move(options)));
     return client->execute(words, kSave);
 }
