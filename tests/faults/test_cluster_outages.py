@@ -14,7 +14,7 @@ import hotcount.aio
 import pytest
 from hotcount import hit_all
 
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still
 from tests.support.interrupted_program import running
 from tests.support.redis_cluster import RedisCluster
 
@@ -163,7 +163,7 @@ except hotcount.HotcountError as error:
         cluster.pause(0)
         program.tell(*keys)
         eventually(lambda: limiter.peek(keys[0]).remaining == 8)  # It is held.
-        os.kill(program.pid, signal.SIGSTOP)
+        stand_still(program.pid)
         cluster.resume(0)
         time.sleep(11.5)  # The holds have ended, and the time for which the caller waits.
         os.kill(program.pid, signal.SIGCONT)

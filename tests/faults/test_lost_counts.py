@@ -206,7 +206,7 @@ def test_a_worker_remembers_lost_counts(sides: BothSides, own_redis: RedisServer
         assert rows(sides) == dict.fromkeys(ITEMS, 6)
 
 
-@pytest.mark.parametrize("timeout", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("timeout", [0.8, 3.0])  # A note has a fourth of its time, 0.25 s at most.
 @pytest.mark.parametrize("where", ["one server", "cluster"])
 def test_a_vote_that_the_cache_did_not_take_is_noted_in_sql(
     request: pytest.FixtureRequest, sides: BothSides, where: str, timeout: float
@@ -237,7 +237,7 @@ def test_callers_return_after_the_note(sides: BothSides, own_redis: RedisServer)
         with own_redis.stopped(), locked(sides, "vote_recount", "SHARE") as unlock:
 
             def vote(item: int) -> bool:
-                votes.cast(item, 100, timeout=6)
+                votes.cast(item, 100, timeout=20)
                 return item in noted(sides)
 
             ended = in_threads(vote, range(1, 9))

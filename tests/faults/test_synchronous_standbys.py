@@ -211,7 +211,7 @@ def test_a_cancelled_wait_is_counted_once(strategy: str, postgres_primary: Postg
     with votes_by(primary, strategy, "cancelled") as votes, ThreadPoolExecutor(1) as pool:
         with standby_silent(primary):
             cast = pool.submit(partial(votes.cast, 1, 1, timeout=30))
-            eventually(lambda: primary.waiting() != [])
+            eventually(lambda: len(primary.waiting()) == 1)
             primary.cancel_the_wait_twice()
             assert not cast.done()
         assert cast.result(30).counted

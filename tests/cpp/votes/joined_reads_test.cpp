@@ -118,7 +118,7 @@ TEST_F(JoinedReadsTest, ARefusedItemFailsOnlyItsReader) {
 TEST_F(JoinedReadsTest, ACallerWhoseDeadlinePassesLeavesAndTheOthersGoOn) {
     Answer first = start_now({1});
     statements_.sent(1);
-    Answer late = start({2}, 1, 20ms);
+    Answer late = start_now({2}, 20ms);
     Answer patient = start_now({2});
     EXPECT_TRUE(failed_with(late.get(), ErrorCode::deadline));
     statements_.let_through(100);
