@@ -286,9 +286,10 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     std::vector<Result<Outcome>> answers_;
     std::atomic<std::size_t> left_{0};
     const SteadyTime started_{std::chrono::steady_clock::now()};
-    // The lease covers both timeouts. A commit is remembered as long: it may be sent again.
+    // The lease covers both timeouts, for a call without one the store's. A commit is remembered as
+    // long: it may be sent again.
     const std::chrono::milliseconds hold_{std::chrono::ceil<std::chrono::milliseconds>(
-        kHold + 2 * call_.timeout.value_or(Duration{0}))};
+        kHold + 2 * joint_.waiting(call_.timeout).timeout.value_or(Duration{0}))};
     bool taken_{false};
 };
 

@@ -116,35 +116,59 @@ def test_a_process_that_dies_while_it_holds_has_taken_nothing(node: RedisServer)
             assert 0 < direct.execute("PTTL", stored) <= 130_000
 
 
-def test_a_commit_that_is_sent_again_late_in_the_timeout_is_taken_once(node: RedisServer) -> None:
+def lose_the_reply_of_each_commit(
+    proxy: FaultProxy, direct: hotcount.Redis, timeout: float
+) -> set[bytes]:
+    """Each commit is sent again when nearly all of the timeout has passed. Returns their keys."""
+    lost: set[bytes] = set()
+
+    def lose_new_ones() -> None:
+        for key in set(direct.execute("KEYS", "*:commit.*")) - lost:
+            lost.add(key)
+            left = direct.execute("PTTL", key) - int(timeout * 1000)
+            direct.execute("PEXPIRE", key, left)
+            proxy.cut_after(0, SERVER_TO_CLIENT)
+
+    proxy.before_each(lose_new_ones)
+    return lost
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["blocking", "loop"])
+def test_a_commit_that_is_sent_again_late_in_the_timeout_is_taken_once(
+    node: RedisServer, in_loop: bool
+) -> None:
+    # The store's timeout holds for a call without one.
     timeout = 20.0
     with (
         FaultProxy(node.socket) as proxy,
         node.redis(timeout=20) as direct,
         hotcount.Redis(proxy.url, timeout=timeout) as store,
     ):
+
+        def hit_each(key: str, cost: int) -> hotcount.Decision:
+            if not in_loop:
+                limiters = [hotcount.Limiter(store, TEN, name=f"late{n}") for n in range(2)]
+                return hit_all([(limiter, f"{key}{n}", cost) for n, limiter in enumerate(limiters)])
+
+            async def hit() -> hotcount.Decision:
+                limiters = [aio.Limiter(store, TEN, name=f"late{n}") for n in range(2)]
+                return await aio.hit_all(
+                    [(limiter, f"{key}{n}", cost) for n, limiter in enumerate(limiters)]
+                )
+
+            return asyncio.run(hit())
+
         direct.execute("FLUSHALL")
-        limiters = [hotcount.Limiter(store, TEN, name=f"late{n}") for n in range(2)]
-        looks = [hotcount.Limiter(direct, TEN, name=f"late{n}") for n in range(2)]
         # The scripts are there, and what is remembered of it is not taken for the commits below.
-        assert hit_all([(limiter, "warm") for limiter in limiters])
+        assert hit_each("warm", 1)
         direct.execute("FLUSHALL")
-        lost: set[bytes] = set()
-
-        def lose_the_reply_of_each_commit() -> None:
-            for key in set(direct.execute("KEYS", "*:commit.*")) - lost:
-                lost.add(key)
-                # It is sent again when nearly all of the timeout has passed.
-                left = direct.execute("PTTL", key) - int(timeout * 1000)
-                direct.execute("PEXPIRE", key, left)
-                proxy.cut_after(0, SERVER_TO_CLIENT)
-
-        proxy.before_each(lose_the_reply_of_each_commit)
-        decision = hit_all([(limiter, f"k{n}", 3) for n, limiter in enumerate(limiters)])
+        lost = lose_the_reply_of_each_commit(proxy, direct, timeout)
+        decision = hit_each("k", 3)
         # The commits are sent together: a cut loses both replies, or each its own.
         assert proxy.fired
         assert len(lost) == 2
         assert (decision.allowed, decision.remaining) == (True, 7)
+        looks = [hotcount.Limiter(direct, TEN, name=f"late{n}") for n in range(2)]
         assert [one.peek(f"k{n}").remaining for n, one in enumerate(looks)] == [7, 7]
 
 
