@@ -1,14 +1,14 @@
 // Limiter: at most N hits per period and key, for all threads, processes and machines together.
 //
 // A hit checks and takes in one step, on the store's clock: over Redis one script in one round
-// trip, over a database one transaction that concurrent hits share. A denied hit costs nothing. A
-// limiter may have several rates: a hit takes from all of them or from none. Limiters of one name,
-// algorithm and rates share the state of their keys; others never do. Thread-safe; a limiter holds
-// no state itself.
+// trip, over a database one transaction that concurrent hits share. A denied hit costs nothing,
+// except with `charge_denied`. A limiter may have several rates: a hit takes from all of them or
+// from none. Limiters of one name, algorithm and rates share the state of their keys; others never
+// do. Thread-safe.
 //
 //   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     always with an expiry
 //
-// A database keeps them in one table, which create_table() makes, without a store prefix.
+// A database keeps these keys, without a store prefix, in the table that create_table() makes.
 //
 // Keys are taken as they are. If some are tuples (encode_parts in base/codec.hpp), pass the others
 // through encode_plain, as the Python bindings do: no two of them then share a state.
@@ -95,9 +95,8 @@ enum class Reason : std::uint8_t {
 
 std::string_view to_string(Reason reason);
 
-/// Of a limiter with several rates, `limit` and the times are those of one rate: of the refusing
-/// rates the one that refuses for longest, else the one with the least left. `remaining` is the
-/// least of all.
+/// With several rates, `limit` and the times are those of one rate: the one that refuses for
+/// longest or, if none refuses, the one with the least left. `remaining` is the least of all rates.
 struct Decision {
     bool allowed;
     std::int64_t limit;      ///< How many hits an idle key admits at once.
@@ -116,11 +115,10 @@ enum class HeaderStyle : std::uint8_t {
     legacy,  ///< X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now.
 };
 
-/// The HTTP headers that tell a client of the decision. A denial that is not final adds
-/// Retry-After. Times are whole seconds, rounded up: a client that waits for them is admitted.
-/// `policy` is printable ASCII without quotes; `rate` is the one that `decision.rate` names. If the
-/// burst differs from the rate's number, the policy has both: ";q=5;w=60;hotcount-burst=9" is 5 a
-/// minute and 9 at once.
+/// The HTTP headers for a decision. A denial that is not final adds Retry-After. Times are whole
+/// seconds, rounded up: a client that waits for them is admitted. `policy` is printable ASCII
+/// without quotes; `rate` is the one that `decision.rate` names. If the burst differs from the
+/// rate's number, the policy has both: ";q=5;w=60;hotcount-burst=9" is 5 a minute and 9 at once.
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
                                                          HeaderStyle style, std::string_view policy,
                                                          const Rate& rate);
@@ -178,10 +176,12 @@ enum class Align : std::uint8_t {
 /// The decision on a hit while Redis is unreachable. An outage begins with a hit that fails because
 /// the server cannot be reached, is not ready, is full or does not answer within the timeout
 /// (ErrorCode unavailable, capacity, deadline, outcome_unknown). Other errors are always returned.
-/// If a timeout of less than nine tenths of the client's passes, the policy decides that hit alone;
-/// the outage begins when no call has been answered for the client's timeout. During an outage hits
-/// are decided without waiting, and one probe a second asks the server until it answers. The policy
-/// is for hit, hit_many, at_most, test and peek; calls that set a state fail. Memory has no outages.
+/// A hit that ends at a timeout below nine tenths of the client's is decided by the policy, but
+/// does not begin an outage until no call has been answered for the client's timeout. During an
+/// outage hits are decided without waiting, and one probe a second asks the server until it
+/// answers. The policy decides the hits of every call (of hit_all() if all its limiters have one),
+/// test, peek and reserve included; refund, block, commit, cancel and reset fail. Memory has no
+/// outages.
 enum class OutagePolicy : std::uint8_t {
     raise,   ///< The hit's error is returned.
     open,    ///< Every hit is admitted, except one whose cost is above the limit.
@@ -204,8 +204,8 @@ struct LimiterOptions {
     std::string name{"default"};
     /// Other algorithms than fixed_window take the default only.
     Align align{Align::clock};
-    /// For windows and buckets: denied hits are charged like admitted ones, up to twice the limit,
-    /// so a caller that keeps asking waits longer. A cost above the limit is never charged.
+    /// For windows and buckets: denied hits are charged like admitted ones, up to twice the limit.
+    /// So a caller that keeps asking waits longer. A cost above the limit is never charged.
     bool charge_denied{false};
     /// Admits hits that the limit refuses, and counts the others: for a trial on live traffic. Such
     /// a hit has Reason::shadow, and `violated` and `retry_after` of its refusal.
@@ -224,10 +224,10 @@ struct LimiterOptions {
     static constexpr std::int64_t kMaxLease = 1'000'000;
     /// How many hits of a key this limiter takes from the store in advance, to spend without a
     /// round trip; 0 and 1: none. (The lease of reserve() is a time.) The store counts them when
-    /// they are taken. So each limiter object with leases may admit up to lease - 1 hits more in an
-    /// interval than the algorithm does; with a fixed_window of one rate none. Unspent hits end
-    /// with that window, with the shortest period and with the process; they are not given back.
-    /// For Redis and databases; a config error with charge_denied or shadow. Memory ignores it.
+    /// they are taken. So each limiter object may admit up to lease - 1 hits more in an interval
+    /// than the algorithm does, except with a fixed_window of one rate. Unspent hits are not given
+    /// back: they end with their window, with the shortest period and with the process. For Redis
+    /// and databases; a config error with charge_denied or shadow. Memory ignores it.
     std::int64_t lease{0};
     /// How long hit_once() remembers an op_id, 1 second or more.
     Duration op_keep{std::chrono::hours{24}};
@@ -258,13 +258,13 @@ using LimiterBackendMaker =
 namespace detail {
 /// The hits of acquire() between its sleeps, for bindings that sleep by themselves.
 struct HitAhead {
-    /// How early now() admits a hit: 10 ms, or half of the time in which the burst refills if that
-    /// is less. 0: now() is hit(). Early admission is for hits that cost the whole burst of one
-    /// rate, with gcra or a bucket, without charge_denied, shadow and leases: other hits find in
-    /// the burst the time that a late caller loses.
+    /// How early now() may admit a hit: 10 ms, or half of the time in which the burst refills if
+    /// that is less. 0: now() is hit(). Only hits that cost the whole burst of one rate are
+    /// admitted early, with gcra or a bucket, without charge_denied, shadow and leases. For other
+    /// hits the burst makes up for a caller that wakes late.
     static Duration most(const Limiter& limiter, std::int64_t cost);
-    /// hit(), which may admit the hit up to most() early; no other hit is admitted before its time.
-    /// retry_after of the decision is the time until the caller may go on.
+    /// A hit() that may be admitted up to most() early; retry_after is then the rest of that time,
+    /// for which the caller must wait. Other hits are not admitted early.
     static Result<Decision> now(Limiter& limiter, std::string_view key, std::int64_t cost,
                                 Timeout timeout = {});
     static void later(Limiter& limiter, std::string_view key, std::int64_t cost,
@@ -278,7 +278,7 @@ class Limiter {
                                                  LimiterOptions options);
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<redis::Client> client,
                                                  LimiterOptions options);
-    /// sliding_log takes limits up to 1,000 here: a config error else.
+    /// A config error for a sliding_log with a limit above 1,000.
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<sql::Database> database,
                                                  LimiterOptions options);
     Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options,
@@ -293,7 +293,8 @@ class Limiter {
     /// The same, once per op_id (1 to 1,000 bytes) and key: a repeat within op_keep returns the
     /// first decision, also a refusal, and takes nothing, even after reset(). So the call may be
     /// repeated after any error. A config error for a UUIDv7 (new_op_id()) that is older than
-    /// op_keep or further ahead of the store's clock, and for databases. Every call asks the store.
+    /// op_keep or further ahead of the store's clock, and for databases. deny_cache and lease have
+    /// no effect on it.
     Result<Decision> hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
                               Timeout timeout = {});
     /// Decides element by element in order; keys may repeat. A failed element does not stop the
@@ -316,36 +317,36 @@ class Limiter {
     /// Refuses all hits of the key for `duration`, up to 366 days, with Reason::blocked; they cost
     /// nothing. A later block replaces an earlier one; reset() lifts it.
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
-    /// Hits; after a refusal sleeps for retry_after and hits again. The callers of this object for
-    /// one key form a queue: the first one hits, the others sleep. A hit that costs the whole burst
-    /// is taken up to 10 ms early, and acquire returns at its time: while callers wait, such a
-    /// limit refuses nearly every hit(). Returns a refusal if the cost is above the limit, if
-    /// `patience` has passed, or if the next hit would come later than that; none waits for ever.
+    /// Hits, and after a refusal sleeps for retry_after and hits again. The callers of this object
+    /// for one key form a queue: the first one hits, the others sleep. A hit that costs the whole
+    /// burst is taken up to 10 ms early, and acquire() returns when its time has come; so while
+    /// callers wait, nearly every hit() of the key is refused. Returns a refusal if the cost is
+    /// above the limit, if `patience` has passed, or if the next hit would come later than that.
     /// Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
     /// Holds `n` (1 or more) of the limit, if there is room, until commit(), cancel() or the end of
     /// the lease (1 ms to 366 days): other callers find it taken, and nothing is charged yet. `id`:
     /// 1 to 100 bytes of [0-9A-Za-z_-], unique (new_op_id()). A repeat with the id changes nothing
-    /// and succeeds, so the call may be repeated after any error, and is after a lost reply. A key
-    /// has up to 1,000 reservations; reset() drops them. A config error for databases and for
-    /// sliding_log. If `on_error` answers (Reason open, closed or local), nothing is held and there
-    /// is nothing to commit.
+    /// and succeeds. So the call may be repeated after any error, and is sent again if its reply is
+    /// lost. A key has up to 1,000 reservations; reset() drops them. A config error for databases
+    /// and for sliding_log. If `on_error` answers (Reason open, closed or local), nothing is held
+    /// and there is nothing to commit.
     Result<Decision> reserve(std::string_view key, std::int64_t n, std::string_view id,
                              Duration lease, Timeout timeout = {});
     /// Ends the reservation and takes `used`, 0 or more. If the limit has no room for it, because
-    /// it is more than was held or the lease has ended, it is charged as denied hits are, up to
-    /// twice the limit, and the decision is a refusal. Do not repeat it after outcome_unknown: it
-    /// may be taken twice.
+    /// `used` is more than was held or the lease has ended, it is charged up to twice the limit, as
+    /// with `charge_denied`, and the decision is a refusal. Do not repeat the call after
+    /// outcome_unknown: `used` may be taken twice.
     Result<Decision> commit(std::string_view key, std::string_view id, std::int64_t used,
                             Timeout timeout = {});
     /// The same, once per op_id (as in hit_once()) and key: a repeat within op_keep returns the
-    /// first decision and takes nothing. So the call may be repeated after any error, and is after
-    /// a lost reply. The repeat may name another reservation, as when the work is done again: that
-    /// one ends, and nothing is taken for it.
+    /// first decision and takes nothing. So the call may be repeated after any error, and is sent
+    /// again if its reply is lost. The repeat may name another reservation, as when the work is
+    /// done again: this reservation ends, and nothing is taken for it.
     Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
                                  std::string_view op_id, Timeout timeout = {});
-    /// Gives back hits that OutagePolicy::local has counted in this process; does nothing with
-    /// another policy. For JointDecision::answered_by.
+    /// Gives back hits that OutagePolicy::local has counted in this process, as
+    /// JointDecision::answered_by shows. Without that policy it does nothing.
     Result<void> refund_local(std::string_view key, std::int64_t n);
     /// Ends the reservation and takes nothing; may be repeated.
     Result<Decision> cancel(std::string_view key, std::string_view id, Timeout timeout = {});
@@ -435,7 +436,7 @@ class Limiter {
 
 /// One of the hits of hit_all().
 struct LimitedHit {
-    std::shared_ptr<Limiter> limiter;  ///< With Limiter::with_rates() at a rate of this hit.
+    std::shared_ptr<Limiter> limiter;  ///< For another rate: that of Limiter::with_rates().
     std::string key;
     std::int64_t cost{1};
 };
@@ -450,14 +451,19 @@ struct JointDecision {
     std::vector<Reason> answered_by;
 };
 
-/// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends
-/// nothing of the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are
-/// one hit of their sum. A limiter with `shadow` is not taken from where it refuses, and keeps
-/// nobody from taking. Over Redis one script on one node; keys in several slots of a cluster are
-/// each held first, for 10 seconds at most, and taken when all are held. Each of these two steps is
-/// sent to all slots at once and has the timeout (outcome_unknown: a part may have been taken). Config errors: limiters that do not all
-/// say the same in joins(), which take one key a call (over databases too: hit() them one after
-/// another, and refund() when one refuses).
+/// Takes all hits or none, in one step. Other callers never see a part of them, and a refusal
+/// charges nothing, even with charge_denied. 1 to 100 hits; hits of one limiter and key count as
+/// one. If a limiter with `shadow` refuses, nothing is taken from it, and the others are decided
+/// without it.
+///
+/// Over Redis this is one script on one node. Keys in several slots of a cluster are first held,
+/// for at most 10 seconds plus twice the timeout, and taken when all are held. Each of these two
+/// steps is sent to all slots at once and has the whole timeout. outcome_unknown: a part may have
+/// been taken.
+///
+/// Limiters whose joins() differ are a config error, as are several keys of a limiter over a
+/// database and of a sliding_log over Redis: hit() these one after another, and refund() when one
+/// refuses.
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});
 /// The same without waiting, as Limiter::hit_async().
 void hit_all_async(std::span<const LimitedHit> hits, Completion<JointDecision> done,

@@ -9,9 +9,8 @@
 // absent. Redis has no flag for that; UpsertMethod names the two ways to get it.
 //
 // A version makes a late write harmless: a write is applied only if its version is above that of
-// the member's last write. Versions outlive the set by an hour, also those of removed members; a
-// write that comes later than that is not recognised as late. Upserts without a version ignore
-// versions.
+// the member's last write. Versions outlive the set by an hour, also those of removed members; an
+// older write that comes after that hour is applied. Upserts without a version ignore versions.
 //
 // Versions are lost if the companion is evicted or deleted. So the first version of a set also
 // creates a marker: a key with the companion's name and ":used". If the marker exists without the
@@ -20,11 +19,11 @@
 // without a version need neither key, and in memory neither can be lost.
 //
 // Redis deletes a set with its last member. If remove() took that member and the set has a
-// companion, the set lives on, empty: the companion's field "" (no member has that name) holds its
-// end in ms of the server's clock; the field is '0' while the set has members. An upsert before
-// that time gives the set the rest of its TTL. Only method script reads companions, so only script
-// does this. A set without a companion, or one that another program emptied with ZREM, is gone. DEL
-// does not end an empty set; call create() again.
+// companion, the set lives on, empty. The companion's field "" (no member has that name) then holds
+// the end of the set in ms of the server's clock; while the set has members it is '0'. An upsert
+// before that end gives the set the rest of its TTL. Only method script reads companions, so an
+// empty set lives on for script only. A set without a companion, or one that another program
+// emptied with ZREM, is gone. DEL does not end an empty set; call create() again.
 //
 // A Rebuild makes a new set while others read and write the old one. It gathers the members beside
 // the set, under a lease, and publishes them in one step:
@@ -33,8 +32,8 @@
 //   hash    companion ":next"    the builder, and the writes made meanwhile; it lives as long as
 //                                the lease, and becomes the companion
 //
-// Upserts and removes of method script go to both sets. Those of ttl_gate, and of a user without
-// rights to the helper keys, change the live set alone, and a publication replaces it.
+// Upserts and removes of method script go to both sets. With ttl_gate, and for a user without
+// rights to the helper keys, they change only the live set, which a publication replaces.
 //
 // Thread-safe; it holds no state itself.
 //
@@ -83,14 +82,15 @@ std::string_view to_string(Upsert upsert);  ///< As spelled above, in capitals.
 enum class UpsertMethod : std::uint8_t {
     script,    ///< Lua: checks and adds in one step, a whole batch in one round trip.
     ttl_gate,  ///< PTTL, then ZADD if it is above the gate. Two round trips a batch.
-               ///< HOLE: a stall between them that is longer than the gate.
+               ///< HOLE: the set may expire in a stall between them that is longer than the gate.
 };
 std::string_view to_string(UpsertMethod method);
 
 struct LiveSetsOptions {
     UpsertMethod method{UpsertMethod::script};
-    /// The TTL that an upsert needs at least. Default: 10 s with ttl_gate, which is safe only if
-    /// the gate is longer than the longest stall; 0 with script, which needs none.
+    /// An upsert is applied only if the set's remaining TTL is above this. Default: 10 s with
+    /// ttl_gate, which is safe only if the gate is longer than the longest stall; 0 with script,
+    /// which needs no gate.
     std::optional<Duration> gate{};
     /// Put before every key, with a ":". Default: none, for sets that other programs share.
     std::string prefix{};
@@ -143,8 +143,8 @@ class LiveSets {
     ~LiveSets();
 
     /// Sets the member's score if the set lives. The score may be infinite, as in Redis; NaN is a
-    /// config error. Member: 1 to 1,000 bytes. Repeat the call after an unknown outcome. A version
-    /// needs method script (else a config error) and a set made by create().
+    /// config error. Member: 1 to 1,000 bytes. The call may be repeated after an unknown outcome. A
+    /// version needs method script, otherwise it is a config error.
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
     /// In order, in batches of `batch` (1 to kMaxBatch), one after the other. A failed element does
@@ -176,13 +176,13 @@ class LiveSets {
                         Timeout timeout = {});
     /// Deletes sorted sets without a TTL whose key matches (*, ?, [a-z], \ as in Redis); the step
     /// that deletes a set checks it again. dry_run: counts only. The timeout is for the whole
-    /// sweep; without one each page of about 500 keys has the store's, and the sweep 100 times
-    /// that. Sets that were deleted before the timeout stay deleted.
+    /// sweep; without one each page of about 500 keys has the store's timeout, and the sweep 100
+    /// times that. Sets that were deleted before the timeout stay deleted.
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
     /// How long a silent builder keeps its lease by default.
     static constexpr Duration kDefaultLease = std::chrono::seconds{10};
-    /// The build of a set; nothing is sent before its begin(). ttl: the published set's, 1 ms or
+    /// The build of a set; nothing is sent before its begin(). ttl: of the published set, 1 ms or
     /// more. lease: 0.1 s to an hour. Needs method script, and a key without braces or with a hash
     /// tag.
     Result<std::shared_ptr<Rebuild>> rebuild(std::string_view key, Duration ttl,

@@ -1,11 +1,11 @@
 // A client of a Redis or Valkey server, or of a cluster: it sends a command and returns the reply, or
 // an error that says whether the command was applied.
 //
-// A process has one connection. The client connects at the first call and after a failure, and all
-// callers share the connection: their commands are sent together. Concurrent adds to one key become
+// A client has one shared connection in each process. It connects at the first call and after a
+// failure. Commands of all callers are sent over it together. Concurrent adds to one key become
 // one INCRBY, and concurrent calls of one combinable script one EVALSHA. An event loop has a
-// connection of its own (make_loop_connection). A command that may not return exactly one reply uses
-// an exclusive connection, of which there are at most Options::exclusive_connections.
+// connection of its own (make_loop_connection). A command that may not return exactly one reply
+// uses an exclusive connection, of which there are at most Options::exclusive_connections.
 //
 // For a cluster (redis+cluster://) there is such a connection to each primary that calls need. A call
 // goes to the node that has the slot of its keys, which must all have the same slot. A command without
@@ -74,23 +74,23 @@ class Client {
                               Timeout timeout = {}) = 0;
     /// Succeeds if the server answers and accepts writes. ping() fails with a config error on a
     /// Sentinel or on a cluster node that lacks some slots, and with unavailable (READONLY) on a
-    /// read-only replica. Over RESP2 (Options::protocol) only PING is sent. The server's role is not
-    /// checked then.
+    /// read-only replica. Over RESP2 (Options::protocol) it sends only PING and does not check the
+    /// server's role.
     virtual Result<void> ping(Timeout timeout = {}) = 0;
     /// ping() without waiting.
     virtual void ping_async(Completion<void> done, const AsyncCall& call = {}) = 0;
 
-    /// The shared connection as a channel that waits: submit() calls `done` before it returns.
+    /// The shared connection as a channel that waits: submit() returns after it has called `done`.
     virtual Channel& waiting() = 0;
-    /// The shared connection as a channel that does not wait. Three threads may call `done`: a caller
-    /// of run_once(), a caller blocked on its own command, or the background thread after 50 ms
-    /// without run_once(). If Options::max_queue calls wait, the next one fails with a capacity error
-    /// at once.
+    /// The shared connection as a channel that does not wait. `done` is called by a thread in
+    /// run_once(), by a thread blocked on its own command, or, after 50 ms without run_once(), by
+    /// the background thread. If Options::max_queue calls wait, the next one fails with a capacity
+    /// error at once.
     virtual Channel& without_waiting() = 0;
     /// Sends and receives for the calls of without_waiting(). Returns after completions were called,
     /// or at the timeout, with the number of calls that ended. Several threads may call it.
     virtual std::size_t run_once(Timeout timeout = {}) = 0;
-    /// A connection for one event loop. It ends with the client or before it.
+    /// A connection for one event loop. It ends when the client is closed, if not before.
     virtual std::unique_ptr<LoopConnection> make_loop_connection(LoopHost& host) = 0;
     /// Makes every new connection load the script, so that its first call succeeds by EVALSHA.
     virtual void prepare(const Script& script) = 0;

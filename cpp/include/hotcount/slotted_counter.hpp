@@ -3,9 +3,9 @@
 //   table  hotcount_slot (key, slot, count), primary key (key, slot)     count = SUM over slots
 //
 // Every add is committed when the call returns. Adds of concurrent callers share a transaction
-// (group commit), and each key in it one row. Because a read sums all slots, the number of slots may
-// change at any time. SQLite has one writer at a time and so one slot, unless they are drawn.
-// A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
+// (group commit), which updates each row once. Because a read sums all slots, the number of
+// slots may change at any time. SQLite, with one writer at a time, uses slot 0 unless slots are
+// random. A single slot cannot leave 64 bits; a sum that does is an overflow error on reading.
 // Thread-safe.
 //
 // Example, the body of a function that returns Result<void>:
@@ -58,13 +58,13 @@ struct SlottedCounterOptions {
     /// one by one (not SQLite); each read sums that many rows.
     std::int64_t slots{100};
     SlotChoice slot_choice{SlotChoice::sticky};
-    /// Begins with one slot and doubles them, up to `slots`, whenever a writer finds its row held by
-    /// another. The look costs a round trip for each row of a transaction.
+    /// Begins with one slot. The number doubles, up to `slots`, whenever a writer finds its row
+    /// locked by another. This check costs a round trip for each row of a transaction.
     bool adaptive{false};
     /// How long an op_id is remembered.
     Duration op_keep{std::chrono::hours{24}};
     sql::GroupCommitOptions commit{};
-    /// Where the time for op_keep comes from (its wall clock: rows outlive the process).
+    /// The clock for op_keep: its wall time, because rows outlive the process.
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
@@ -97,7 +97,7 @@ class SlottedCounter {
     /// Removes the key's rows; returns their sum.
     virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
     /// Changes the number of slots for this object's later adds; counts stay as they are. Adaptive
-    /// slots go on from there.
+    /// slots grow from this number.
     virtual Result<void> resize(std::int64_t slots) = 0;
     /// Gathers the key's rows into slot 0; returns the (unchanged) sum.
     virtual Result<std::int64_t> compact(std::string_view key, Timeout timeout = {}) = 0;
@@ -126,7 +126,7 @@ class SlottedCounter {
     virtual void compact_async(std::string_view key, Completion<std::int64_t> done,
                                AsyncCall call = {}) = 0;
 
-    /// Their number now.
+    /// The present number of slots.
     virtual std::int64_t slots() const = 0;
     virtual const SlottedCounterOptions& options() const = 0;
 };

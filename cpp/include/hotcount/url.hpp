@@ -3,7 +3,8 @@
 //   scheme://user:password@host:port/path?name=value&name=value
 //   scheme://user:password@host:port,[::1]:port/path
 //
-// No message shows a password: str() hides it, and the error for text that is no URL does not quote it.
+// No message shows a password: str() hides it, and the error for a text that is no URL quotes
+// nothing of the text.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ struct Url {
     std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
     std::string user;
     std::string password;
-    std::string host;  ///< The host of the first of `hosts`, as `port` is its port.
+    std::string host;  ///< The first of `hosts`; `port` is its port.
     std::optional<std::uint16_t> port;
-    std::vector<UrlHost> hosts;    ///< At least one, in the URL's order. An empty host is the only.
+    std::vector<UrlHost> hosts;    ///< At least one, in the URL's order. An empty one stands alone.
     bool host_was_escaped{false};  ///< A host had a "%", which some parsers do not decode.
     std::string path;              ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;
@@ -39,7 +40,7 @@ struct Url {
 /// A config error that names what is wrong if the text is no URL. Callers refuse unknown schemes.
 Result<Url> parse_url(std::string_view text);
 
-/// A config error if the URL names several hosts. `instead`: what to write, for that error.
+/// A config error if the URL names several hosts. `instead`: the URL that the error recommends.
 Result<void> one_host(const Url& url, std::string_view instead);
 
 }  // namespace hotcount

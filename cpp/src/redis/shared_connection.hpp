@@ -113,7 +113,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     Result<Reply> execute(const OperationPtr& operation);
     /// Queues the call and returns. The thread that drives the connection calls its completion.
     void submit(const OperationPtr& operation);
-    /// Queues the call, or returns the error why it cannot.
+    /// Queues the call, or returns the reason for which it cannot.
     std::optional<Error> take(const OperationPtr& operation);
     /// Sends and receives until an asynchronous call has ended; returns the number that ended.
     std::size_t run_once(Deadline deadline);

@@ -9,8 +9,8 @@
 
 namespace hotcount::redis {
 
-// Another lane may get a call that left as soon as its caller wakes or the lane's owner has it, so
-// this reads the caller's signal and place under the lock, first.
+// Reads each caller's signal and place before it unlocks: a call that has left may enter another
+// lane as soon as its caller wakes or the lane's owner has the call.
 void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished) {
     std::vector<OperationPtr> left;
     std::vector<OperationPtr> ended;
@@ -53,7 +53,7 @@ void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>&
 
 void SharedConnection::evict(const Error& why) {
     Lock lock(mutex_);
-    if (connection_ != nullptr) return;  // The node redirects the queued calls, in order.
+    if (connection_ != nullptr) return;  // They are sent, and the node redirects them in order.
     multiplexer_.evict(why);
     tell_finished(lock);
 }

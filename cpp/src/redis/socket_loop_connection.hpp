@@ -1,4 +1,5 @@
-// How a client makes the connections of event loops, and their counts for Client::stats().
+// The functions that make the connections of event loops, and the sum of these connections' counts
+// for Client::stats().
 #pragma once
 
 #include <atomic>
@@ -17,9 +18,9 @@ namespace hotcount::redis {
 /// The counts of the connections of a client's event loops, for other threads. Thread-safe.
 class LoopConnections {
   public:
-    std::atomic<bool> closed{false};
+    std::atomic<bool> closed{false};  ///< The client is closed.
 
-    /// Called by each connection at its ticks.
+    /// Replaces the counts of a connection, which calls this at each tick.
     void report(const void* connection, const SharedConnection::Counts& counts);
     /// The connection ends; its counts stay in the sum.
     void forget(const void* connection);
@@ -34,7 +35,7 @@ class LoopConnections {
 /// An event loop's connection to one node of a cluster. Only the loop's thread may use it.
 class LoopLane : public LoopConnection {
   public:
-    /// Queues the call, or returns the error why it cannot. Completes no call.
+    /// Queues the call, or returns the reason for which it cannot. Completes no call.
     virtual std::optional<Error> take(const OperationPtr& operation) = 0;
     virtual void evict(const Error& why) = 0;
     virtual void confirm(bool owns, SteadyTime asked_at) = 0;
@@ -47,7 +48,8 @@ class LoopLane : public LoopConnection {
     virtual std::size_t queued() const = 0;
     /// Its calls that have not ended.
     virtual std::size_t under_way() const = 0;
-    /// To be called after flush(), with the sum of under_way() of all lanes of the loop.
+    /// Decides how many queued calls cause a send before the next flush(). Call it after flush(),
+    /// with the sum of under_way() of all lanes of the loop.
     virtual void plan(std::size_t all) = 0;
     /// Whether the lane watches this descriptor.
     virtual bool watches(int fd) const = 0;

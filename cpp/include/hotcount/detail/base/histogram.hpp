@@ -59,7 +59,7 @@ class LatencyHistogram {
         }
         return max_us();
     }
-    /// The number of times up to the bound, exact to a bucket: times up to 7 % above it count too.
+    /// How many recorded times are within the bound. Times up to 7 % above it may count too.
     std::uint64_t at_most(Duration bound) const {
         const std::size_t last = Buckets::index(static_cast<std::uint64_t>(bound.count()));
         return std::accumulate(counts_.begin(),

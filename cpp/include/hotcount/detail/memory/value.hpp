@@ -1,9 +1,9 @@
 // The value under a key of an in-process store: one object of any type, with a time to live.
 //
-// The store does not know the types. A concept makes a value of its own (a counter an integer, gcra
-// its state) and asks for it by that type. If the key holds another type, the result is nullptr;
-// a server answers WRONGTYPE. Objects of up to 24 bytes are in the entry, larger ones on the heap.
-// Not thread-safe: the store's lock guards it.
+// The store does not know the types. Each concept stores a type of its own (a counter an integer,
+// gcra its state) and asks for that type. If the key holds another one, the result is nullptr,
+// where a server answers WRONGTYPE. Objects of up to 24 bytes are in the entry, larger ones on the
+// heap. Not thread-safe: the store's lock guards it.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Value {
     Value& operator=(const Value&) = delete;
     ~Value() { destroy(); }
 
-    /// Replaces what is held by a T{}.
+    /// Replaces the object by a T{}.
     template <class T>
     T& emplace() {
         if constexpr (kFits<T>) {
@@ -67,8 +67,9 @@ class Value {
     }
 
   private:
-    // How a type is destroyed, and moved into other room; null: nothing is to be done, bytes are
-    // copied. The name keeps the objects of two types from being merged by a linker.
+    // The functions that destroy an object and move it into other room. Without `destroy` there is
+    // nothing to do; without `move` the bytes are copied. The name keeps a linker from merging the
+    // Type objects of two types.
     struct Type {
         const std::type_info* name;
         void (*destroy)(std::byte* room);
@@ -114,7 +115,7 @@ class Value {
     void destroy() {
         if (type_ != nullptr && type_->destroy != nullptr) type_->destroy(room_.data());
     }
-    // With type_ set to that of `other`, which is left without a value to destroy.
+    // Takes the object of `other`, whose type the caller has copied. `other` has no object then.
     void take(Value& other) noexcept {
         if (type_ != nullptr && type_->move != nullptr) {
             type_->move(other.room_.data(), room_.data());

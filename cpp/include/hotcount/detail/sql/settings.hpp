@@ -16,14 +16,15 @@ using Settings = std::map<std::string, std::string>;
 /// Settings that the login may not read are missing. Fails if the server does not answer.
 Result<Settings> read_settings(Database& database, Deadline deadline);
 
-/// Succeeds if the database is ready for the access; otherwise the error gives the reason. Reads: a
-/// statement reads. Writes: a transaction tries to write and is rolled back, and then a statement
-/// reads. On SQLite that transaction waits for the file's lock as any other does that writes.
+/// Succeeds if the database is ready for the access; otherwise the error gives the reason. For
+/// reads it runs a statement that reads. For writes it first writes in a transaction that it rolls
+/// back. On SQLite this transaction waits for the file's lock, like any other that writes.
 Result<void> check_ready(Database& database, Access access, Deadline deadline);
 
 // -- the SQLite library that hotcount uses, and others that this process has loaded --------------
 //
-// Each SQLite library knows only of its own locks, so two of them on one file break each other's.
+// A SQLite library does not see the locks of another one in its process, so two of them on one file
+// break each other's locks.
 
 /// For a program that finds SQLite at run time instead of linking it. Python's extension uses the
 /// library of the interpreter's sqlite3. The loader runs before every use that may be the first one,

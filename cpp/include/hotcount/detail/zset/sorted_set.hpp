@@ -1,7 +1,7 @@
 // The data of a sorted set in a memory store.
 //
 //   SortedSet   member -> score, and the members in order of (score, member), as Redis orders them
-//   Versions    member -> the version of its last write; a member without a score is a tombstone;
+//   Versions    member -> the version of its last write, also for removed members (tombstones);
 //               and the build of the set, if there is one
 //   SetBuild    a replacement of the set, which a caller builds under a lease while readers see
 //               the present set
@@ -44,7 +44,7 @@ class SortedSet {
     /// The members at positions first to last, both inclusive, highest score first; equal scores
     /// by member, the greater bytes first. Views hold until the set changes. Costs `last` steps.
     std::vector<Item> highest(std::size_t first, std::size_t last) const;
-    /// The member's position in the order of highest(), from 0. Costs as many steps.
+    /// The member's position in the order of highest(), from 0. Costs that number of steps.
     std::optional<std::size_t> rank(std::string_view member) const;
 
   private:
@@ -62,7 +62,7 @@ class SetBuild {
     SetBuild(const SetBuild&) = delete;
     SetBuild& operator=(const SetBuild&) = delete;
     ~SetBuild();
-    /// Whether any store of this process may have a build; read without a lock.
+    /// Whether any store of this process may have a build. Takes no lock.
     static bool exist() { return count_.load(std::memory_order_acquire) > 0; }
 
     /// An add by the builder. `set`: the present set, null if there is none. `known`: the member's
