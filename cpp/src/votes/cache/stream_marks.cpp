@@ -14,17 +14,18 @@
 namespace hotcount {
 namespace {
 
-// How far ahead stream_floor is: one write for the votes of so many milliseconds. After an erasure, ids
-// are so far ahead of Redis's clock. A Redis that restarts from a copy within that time may give them
-// again.
+// By how many milliseconds stream_floor is ahead of the votes: it is written once in this time.
+// After an erasure the streams' ids are ahead of Redis's clock by as much. A Redis that restarts
+// from a copy within this time may give these ids again.
 constexpr std::int64_t kAhead = 250;
-// A version from the caller's own numbers above this leaves too little room: 2109.
+// The highest version with which streams begin. As milliseconds it is a time in 2109; callers may
+// have given versions of their own.
 constexpr std::int64_t kHighest = std::int64_t{1} << 62;
 
 // The most names that fit into a mark.
 constexpr std::size_t kMostFormerNames = 30;
 
-// Sixteen versions fit into a mark in base 36.
+// In base 36 the versions of all shards fit into a mark.
 constexpr int kFenceBase = 36;
 
 StreamMarks::Fence parse_fence(const std::string& text) {
@@ -123,14 +124,14 @@ Result<void> StreamMarks::set(sql::Connection& connection, const char* name,
 }
 
 Result<StreamMarks::Marks> StreamMarks::hold(sql::Connection& connection) {
-    // Locked first, as a change of the strategy does.
+    // This lock comes first, as in a change of the strategy.
     HOTCOUNT_TRY(connection.query(lock_open_, {}, sql::kIgnoreRows));
     HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     return read(connection, read_);
 }
 
 Result<StreamMarks::Marks> StreamMarks::make(sql::Connection& connection) {
-    // One at a time, or two would draw names.
+    // One transaction at a time: two would each give the streams a name.
     HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
     HOTCOUNT_TRY_ASSIGN(Marks marks, hold(connection));
     if (!marks.id.empty()) return marks;
@@ -204,7 +205,7 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
         if (!gone.empty()) {
             HOTCOUNT_TRY_ASSIGN(const auto now, again(gone, floor.floor));
             for (std::size_t i = 0; i < gone.size(); ++i) {
-                // Made by a call that was on its way for long.
+                // A late call has created it.
                 if (now[i].there) return std::optional<Versions>{};
                 versions[gone[i]] = now[i].last;
             }
@@ -226,7 +227,7 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
 Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, Deadline deadline) {
     Reserved& reserved = reserved_.get();
     {
-        // A stream that was made since has begun behind it.
+        // Votes of a stream that was created since then begin above this version.
         const std::lock_guard lock(reserved.mutex);
         if (reserved.space == streams.space && reserved.life == streams.life &&
             version <= reserved.version) {
@@ -261,14 +262,14 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
 Result<void> StreamMarks::open(
     std::string_view space, Deadline deadline,
     const std::function<Result<void>(std::int64_t, std::int64_t)>& open) {
-    // In two transactions: if the process dies between the stream and the commit, the mark that the
-    // stream may exist has been committed before.
+    // Two transactions: stream_open is committed before a stream is created, so that it is right
+    // even if this process dies in between.
     bool opened = false;
     while (!opened) {
         const auto note = [&](sql::Connection& connection) -> Result<void> {
             HOTCOUNT_TRY(hold(connection));
-            // A worker raises the floor before this lock, and the stream begins behind it, or not
-            // at all.
+            // Either a worker has raised the floor before this lock, and the stream begins above
+            // it, or the worker finds the new life and does not raise it.
             HOTCOUNT_TRY(connection.query(lock_floor_, {}, sql::kIgnoreRows));
             HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
             HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
@@ -282,7 +283,8 @@ Result<void> StreamMarks::open(
             if (marks.id != space) return streams_are_gone();
             opened = marks.open;
             if (!opened) return {};
-            // Once more: another caller may have made it since, and a worker have begun with that one.
+            // Raised again: since then another caller may have created the stream, and a worker may
+            // have begun to write from it.
             HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
             // The committed life, not the raised one. If this caller dies, flush() closes the streams
             // under the committed number, and a delayed script that has it makes no stream.
@@ -333,7 +335,7 @@ Result<void> forget_streams(sql::Connection& connection, const VotesOptions& opt
         return {};
     };
     HOTCOUNT_TRY(connection.query(find, {}, see));
-    // The latest one is the first.
+    // The latest name comes first.
     former.resize(std::min(former.size(), kMostFormerNames));
     std::string list;
     for (const std::string& name : former) list += (list.empty() ? "" : " ") + name;

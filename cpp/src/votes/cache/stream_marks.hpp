@@ -3,10 +3,10 @@
 //   stream_id     names the streams of these tables, so that two databases over one Redis do not
 //                 write each other's votes
 //   stream_floor  no vote of a stream has a higher version in SQL. Workers raise it before they write,
-//                 0.25 s ahead. A stream that is made anew, because Redis has lost its data,
-//                 begins behind it: whatever Redis's clock, no vote is older than SQL's votes
-//   stream_life   how often a stream was made. A worker that has a page from before does not raise the
-//                 floor: the new stream has begun behind the old one
+//                 0.25 s ahead. A stream that is created again, because Redis has lost its data,
+//                 begins above it. So no vote is older than SQL's votes, whatever Redis's clock
+//   stream_life   how often a stream was created. A worker with a page from an earlier life does not
+//                 raise the floor, because the new stream began above the old floor
 //   stream_open   '1' while votes may wait: another strategy does not take the tables over then
 //   stream_fence  the streams' name and, for each stream, the version up to which every vote was written
 //                 or refused. A call that deletes votes writes the waiting votes, raises the fence,
@@ -59,7 +59,7 @@ class StreamMarks {
     /// another strategy.
     Result<Streams> streams(Deadline deadline);
     /// To be called before votes of versions up to this one are written. `streams`: as they were
-    /// when the votes were taken. False: a stream was made since, and the votes must not be
+    /// when the votes were taken. False: a stream was created since, and the votes must not be
     /// written; those that still wait are taken again.
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
     using Versions = std::array<std::int64_t, VoteStream::kShards>;
@@ -113,7 +113,7 @@ class StreamMarks {
     const sql::Statement highest_;
     const sql::Statement insert_;
     const sql::Statement set_;
-    // The floor was at least so high while that was the streams' life.
+    // The floor was at least `version` in this life of the streams.
     struct Reserved {
         std::mutex mutex;
         std::string space{};

@@ -461,7 +461,7 @@ Result<std::string> WaitingVotes::space(Deadline deadline) {
     auto found = streams(before.empty() ? deadline : Deadline::after(left / 2));
     if (found) return std::move(found->space);
     const std::lock_guard lock(known.mutex);
-    // Tables cannot be made anew in a database that is away, and votes need only Redis.
+    // In a database that is away, tables cannot be created again, and votes need only Redis.
     if (!before.empty() && is_away(found.error().code)) return before;
     known.space.clear();
     return std::move(found).error();
@@ -523,7 +523,7 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
             if (known.space == space) known.terms[each] = terms[each];
         }
     } else {
-        // Perhaps the tables were made anew.
+        // Perhaps the tables were created again.
         known.space.clear();
     }
     known.changed.notify_all();

@@ -20,7 +20,7 @@ sql::Statements sync_statements(const VoteNames& n, const sql::Grammar& g) {
                            {{"in_halves", sql::flag(!g.sums_in_decimals())}});
 }
 
-// Reads the sum of an item from the columns from `first` on.
+// Reads the sum of an item: column `first` or, in halves, also the next one.
 Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, const sql::Id& item) {
     if (!row.is_integer(first)) return count_overflow(item);
     const std::int64_t high = row.integer(first);
@@ -75,7 +75,8 @@ std::string SyncTable::schema(const std::string& item_type) const {
 Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connection,
                                                         const sql::Id& item, Hold hold) const {
     if (hold != Hold::none && grammar_.locks_rows()) {
-        // A statement of its own: one that waited for a lock has read the rest before it waited.
+        // The lock has a statement of its own: one that waits for a lock would return what it read
+        // before.
         HOTCOUNT_TRY(connection.run(hold == Hold::shared ? share_item_ : lock_item_,
                                     std::array{sql::to_value(item)}, &sql::kIgnoreRows));
         if (hold == Hold::to_save) {
@@ -132,7 +133,8 @@ Result<void> SyncTable::set_wide(sql::Connection& connection, const sql::Id& ite
 
 namespace {
 
-// Runs statements over rows that stand in each once: so many values each, in `values`.
+// Runs the statement over all rows, as many at a time as it takes. Each row is `columns` of
+// `values`; `head` comes before the rows of each run.
 Result<void> run_all(sql::Connection& connection, BulkStatement& statement,
                      std::span<const sql::Value> values, std::size_t columns,
                      std::span<const sql::Value> head = {}) {
@@ -210,7 +212,8 @@ Result<std::vector<std::optional<SyncTable::State>>> SyncTable::fence_all(
         }
         return states;
     }
-    // Where there are pages and no fence_at_once(): all fences come this way, and have the items alone.
+    // A dialect with pages and without fence_at_once() takes all fences here, under locks of the
+    // items.
     HOTCOUNT_TRY_ASSIGN(states, read_pages(connection, items, true));
     std::vector<sql::Value> values;
     std::vector<sql::Id> of_others;
@@ -240,7 +243,7 @@ Result<std::optional<std::vector<SyncPages::Fenced>>> SyncTable::fence_at_once(
     return fenced;
 }
 
-// The outcome of a save; SaveState::refused: it is yet to be written.
+// The outcome of a save that writes nothing; SaveState::refused if the entry has to be written.
 SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEntry& entry) {
     if (!state) return SaveState::gone;
     if (entry.epoch < state->epoch) return SaveState::outdated;
@@ -333,7 +336,7 @@ Result<void> SyncTable::visit_unsaved(sql::Connection& connection,
 
 Result<std::int64_t> SyncTable::recount(sql::Connection& connection, const sql::Id& item,
                                         std::int64_t above) const {
-    // Alone before the sum: a vote is in it, or reads the new epoch.
+    // The lock comes before the sum: each vote is in the sum, or reads the new epoch.
     HOTCOUNT_TRY(read(connection, item, Hold::alone));
     HOTCOUNT_TRY_ASSIGN(const std::int64_t votes, sum(connection, item));
     HOTCOUNT_TRY(connection.execute(save_count_, {votes, sql::to_value(item)}));
@@ -363,7 +366,7 @@ Result<std::vector<std::optional<std::int64_t>>> SyncTable::recount_all(
         for (std::size_t i = 0; i < recounts.size(); ++i) HOTCOUNT_TRY(recount_one(i));
         return epochs;
     }
-    // Alone before the sums, as there.
+    // The locks come before the sums, as in recount().
     HOTCOUNT_TRY_ASSIGN(const auto states, read_pages(connection, items, true));
     for (std::size_t first = 0; first < items.size(); first += SyncPages::kMost) {
         const std::size_t size = std::min(SyncPages::kMost, items.size() - first);

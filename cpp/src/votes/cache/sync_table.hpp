@@ -104,7 +104,7 @@ class SyncTable {
     /// By index.
     Result<std::vector<SaveState>> save_all(sql::Connection& connection,
                                             std::span<const ToSave> saves) const;
-    /// Whether to save so: as many as this at once, by save_at_once(). 0: by save_all().
+    /// How many saves save_at_once() takes. 0: use save_all() instead.
     std::size_t saves_at_once() const;
     Result<std::vector<SaveState>> save_at_once(sql::Connection& connection,
                                                 std::span<const ToSave> saves, bool waits,
@@ -131,17 +131,17 @@ class SyncTable {
         std::int64_t asked;
         sql::Id asked_for;  ///< As it was asked.
     };
-    /// Asks for recounts; once more if they are asked for already. Each item once.
+    /// Requests a recount of each item, and counts repeated requests. Items are given once each.
     Result<void> ask_recounts(sql::Connection& connection, std::span<const sql::Id> items) const;
-    /// Undoes so many of them, which triggers have made in this transaction.
+    /// Undoes `asks` of the requests, which triggers have made in this transaction.
     Result<void> take_back_asks(sql::Connection& connection, const sql::Id& item,
                                 std::int64_t asks) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
     /// Deletes requests, except those that were made again since they were read.
     Result<void> settle(sql::Connection& connection, std::span<const Request> requests) const;
 
-    /// The cache id of these tables; a config error if another strategy counts them. `hold`: it
-    /// stays so until the transaction, one that writes, ends.
+    /// The cache id of these tables; a config error if another strategy counts them. `hold` keeps
+    /// both until the transaction ends, which must be one that writes.
     Result<std::string> cache_id(sql::Connection& connection, bool hold = false) const;
     /// Draws a new cache id: counts under the old one are not used any more.
     Result<void> renew(sql::Connection& connection) const;
@@ -151,7 +151,7 @@ class SyncTable {
               const sql::Statements& sql);
 
     static SaveState outcome_of(const std::optional<State>& state, const CacheEntry& entry);
-    // Whether these go by pages: there are such, and each id is another item.
+    // Whether the dialect has SyncPages and the ids are distinct items.
     Result<bool> take_pages(sql::Connection& connection, std::vector<sql::Id> items) const;
     Result<std::vector<std::optional<State>>> read_pages(sql::Connection& connection,
                                                          std::span<const sql::Id> items,

@@ -40,7 +40,7 @@ class FoldFailures {
         }
     }
 
-    /// A fold succeeded and left no item out.
+    /// Call it after a fold that succeeded and left no item out.
     void end() {
         const std::lock_guard lock(mutex_);
         if (in_row_ == 0) return;
@@ -83,7 +83,7 @@ class FoldFailures {
     SteadyTime since_{};
     std::string error_{};
     std::string mended_{};
-    bool told_{false};  // The last event taken was that folds fail.
+    bool told_{false};  // The last event that was taken says that folds fail.
     std::atomic<bool> has_event_{false};
 };
 

@@ -1,6 +1,6 @@
--- Deletes hashes from before a recount, which has counted all of their votes.
+-- Deletes hashes that are older than a recount, which has counted all of their votes.
 -- KEYS    hashes
--- ARGV    per key the epoch that the recount began
+-- ARGV    per key the epoch that the recount has begun
 -- RETURNS per key 1 deleted, 0 not, or its error
 -- WHY a script: a vote from after the recount may have created the hash again.
 local function less(a, b)

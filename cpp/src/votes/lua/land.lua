@@ -1,8 +1,7 @@
 -- Writes the counts that a fill has read in SQL to their hashes.
 -- KEYS    hashes
--- ARGV    per key four: the token that the hash had before SQL was read, the fill's gen, the epoch
--- and
---         the item.vote_count that were read with the gen
+-- ARGV    per key four: the token that the hash had before SQL was read, the fill's gen, and the epoch
+--         and the item.vote_count that were read with the gen
 -- RETURNS per key 1 if it landed, 0 if there was nothing to do, or its error
 -- WHY the token: a hash that was saved, deleted and created again since then has another token, and
 -- the count that this fill read is too old. WHY the gen: SQL accepts saves of its highest gen only.

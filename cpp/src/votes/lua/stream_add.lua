@@ -2,10 +2,10 @@
 -- KEYS    per vote its stream
 -- ARGV[1] most votes that wait in a stream   ARGV[2..] per vote four: item, 'u' or 'o', user or op_id,
 --         value
--- RETURNS per vote 1 added, 0 refused because the stream is full, -1 there is no such stream, or its
---         error
--- WHY a script: XADD has no bound that refuses. It never makes a stream: a new one would begin with
--- ids that the votes in SQL have passed already, where a clock was set back, and its votes be lost.
+-- RETURNS per vote 1 added, 0 the stream is full, -1 there is no such stream, or its error
+-- WHY a script: XADD drops old entries at a bound and cannot refuse the new one. The script never
+-- creates a stream: if the clock was set back, the ids of a new stream would be below the versions in
+-- SQL, and SQL would ignore its votes.
 local ADDED, FULL, UNBORN = 1, 0, -1
 local most = tonumber(ARGV[1])
 local results = {}

@@ -1,11 +1,11 @@
 -- Moves the last id of streams to the present, so that later votes get higher ids. Combinable.
--- KEYS    per stream two: the stream, the least id with which it may be made
--- ARGV[1] for how many seconds that is kept
--- ARGV[2..] per stream the id that it is moved beyond in any case, MILLISECONDS-NUMBER
--- RETURNS per stream {the last id that a vote of it may have by now, 1 if it is there or 0}, or its
---         error. For one that is not there the id is kept: a call that makes it may be on its way
--- WHY a script: a vote may come between the look at the clock and XSETID, which would also set an
--- empty stream back.
+-- KEYS    per stream two: the stream, the least id after which its votes may begin
+-- ARGV[1] for how many seconds the least id is kept
+-- ARGV[2..] per stream an id that it is moved beyond in any case, MILLISECONDS-NUMBER
+-- RETURNS per stream {the last id that a vote in it may have by now, 1 if it exists or 0}, or its
+--         error. For a missing stream the id is kept, because a call that creates it may be on its way
+-- WHY a script: a vote may be added between TIME and XSETID, which would also set an empty stream
+-- back.
 local LAST_NUMBER = 1048575 -- Of a millisecond; VoteStream has 20 bits.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -2,7 +2,7 @@
 -- KEYS[1] the stream   KEYS[2] the life in which it was closed
 -- ARGV[1] this life   ARGV[2] for how many seconds it is kept
 -- RETURNS 1 if it is gone, 0 if votes wait in it
--- WHY a script: a vote may come between a look and the deletion.
+-- WHY a script: a vote may be added between XLEN and the deletion.
 local there = redis.call('EXISTS', KEYS[1]) == 1
 if there and redis.call('XLEN', KEYS[1]) > 0 then return 0 end
 local ask = redis.acl_check_cmd

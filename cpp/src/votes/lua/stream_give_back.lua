@@ -2,10 +2,11 @@
 -- KEYS[1] the stream
 -- ARGV[1] group   ARGV[2] consumer   ARGV[3] milliseconds after which other workers take votes over
 -- RETURNS how many votes it had
--- WHY a script: another worker may claim a vote between the look and the claim, and would lose it.
+-- WHY a script: this worker would take back a vote that another worker claims between XPENDING and
+-- XCLAIM.
 local key, group, me = KEYS[1], ARGV[1], ARGV[2]
 if redis.call('EXISTS', key) == 0 then return 0 end
--- Lua passes some thousand arguments at most.
+-- In parts: unpack() passes at most about 8,000 arguments.
 local most, had, from = 1000, 0, '-'
 while true do
     local votes = redis.call('XPENDING', key, group, from, '+', most, me)

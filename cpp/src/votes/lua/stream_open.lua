@@ -1,10 +1,10 @@
--- Makes a stream with its group, or only the group if that is missing.
--- KEYS[1] the stream   KEYS[2] the life in which it was closed   KEYS[3] the least id with which it may
---         be made
--- ARGV[1] group   ARGV[2] the id that its first vote comes after, MILLISECONDS-NUMBER   ARGV[3] the life
---         that it is made in
--- RETURNS 1, or 0 where it was closed in this life or a later one: the call was on its way for long
--- WHY a script: a vote that came before the stream knows where to begin could get an older id.
+-- Creates a stream and its group, or only the group if the stream exists.
+-- KEYS[1] the stream   KEYS[2] the life in which it was closed   KEYS[3] the least id after which its
+--         votes may begin
+-- ARGV[1] group   ARGV[2] the id after which its votes begin, MILLISECONDS-NUMBER   ARGV[3] the life
+--         (stream_life) in which it is created
+-- RETURNS 1; or 0 if the call is late, because the stream was closed in this life or a later one
+-- WHY a script: a vote that is added between XGROUP CREATE and XSETID could get an id below ARGV[2].
 local key, from = KEYS[1], ARGV[2]
 
 local function parse(id)
@@ -25,7 +25,8 @@ if not there then
             from = least
         end
     end
-    -- Refused here for another reason, it would be refused below, with the stream made.
+    -- Any other refusal, of a right or of memory, would also stop the XSETID below, after the
+    -- stream was created.
     local tried = redis.pcall('XSETID', key, from)
     if not string.find(tried.err, 'no such key', 1, true) then return tried end
 end

@@ -19,7 +19,7 @@ for at = 5 + ids, #ARGV, 6 do
     end
 end
 local taken = 0
--- Lua passes some thousand arguments at most.
+-- In parts: unpack() passes at most about 8,000 arguments.
 for first = 5, 4 + ids, 1000 do
     local last = math.min(first + 999, 4 + ids)
     taken = taken + redis.call('XDEL', key, unpack(ARGV, first, last))

@@ -1,7 +1,8 @@
 -- Deletes refused votes up to a version. Combinable: call i has KEYS[i] and ARGV[i].
 -- KEYS    streams of refused votes
--- ARGV    for each the id of the last vote that goes, MILLISECONDS-NUMBER
--- RETURNS per stream the number deleted, -1 and none if an entry lacks the vote's id, or its error
+-- ARGV    per stream the id of the last vote to delete, MILLISECONDS-NUMBER
+-- RETURNS per stream how many were deleted; -1, with none deleted, if an entry lacks the vote's id; or
+--         the stream's error
 -- WHY a script: an entry's own id is the time of the refusal; the vote's id is a field of the
 -- entry.
 local function parse(id)
@@ -26,7 +27,7 @@ for i, key in ipairs(KEYS) do
             gone[#gone + 1] = vote[1]
         end
     end
-    -- At most 1,000 are kept, so XDEL takes them all.
+    -- A stream keeps at most 1,000, few enough for one XDEL.
     results[i] = votes.err and votes or not gone and -1 or #gone == 0 and 0
         or redis.pcall('XDEL', key, unpack(gone))
 end

@@ -4,7 +4,7 @@
 -- == Items ==
 
 -- name: add_item
--- Makes item ?1; nothing if it exists.
+-- Inserts item ?1 unless it exists.
 INSERT INTO {item} ({id}) VALUES (?1) {or_nothing({id})}
 
 -- name: add_items
@@ -32,11 +32,12 @@ WHERE {id} IN (
 SELECT {id} FROM {item} WHERE {id} = ?1 {for_no_key_update}
 
 -- name: keep_item
--- The row of item ?1 stays there until the transaction's end.
+-- Keeps the row of item ?1 from being deleted until the transaction ends.
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_key_share}
 
 -- name: bump_item
--- Adds ?1 to the own count of item ?2; no row if it would leave 64 bits.
+-- Adds ?1 to the own count of item ?2. Changes no row if there is no such item, or if the count
+-- would leave 64 bits.
 UPDATE {item}
 SET {count} = COALESCE({count}, 0) + ?1
 WHERE {id} = ?2
@@ -53,18 +54,19 @@ SELECT {id}, {own_count({item})} FROM {item} ORDER BY {id} LIMIT 1
 -- == Cells ==
 
 -- name: bump_cell
--- Adds ?3 to the cell ?2 of item ?1; no row if it is not there, or would leave 64 bits.
+-- Adds ?3 to the cell ?2 of item ?1. Changes no row if there is no such cell, or if its number
+-- would leave 64 bits.
 UPDATE {cell}
 SET n = n + ?3, ver = ver + 1
 WHERE item = ?1 AND slot = ?2
 {and_fits(n + ?3)}
 
 -- name: insert_cell
--- Makes the cell ?2 of item ?1 with ?3 in it; no row if it is there.
+-- Inserts the cell ?2 of item ?1 with the number ?3 unless it exists.
 INSERT INTO {cell} (item, slot, n, ver) VALUES (?1, ?2, ?3, 1) {or_nothing(item)}
 
 -- name: folded_count
--- The number {2}, the sum of the cells of item {1}, and when a fold last counted it.
+-- The number {2}, the sum of the cells of item {1}, and its FoldedCount::ver.
 SELECT {2}, COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = {fold_slot} THEN ver END), 0)
 FROM {cell}
 WHERE item = {1}
@@ -76,7 +78,7 @@ SET {count} = (SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = ?1)
 WHERE {id} = ?1
 
 -- name: fold_lagging
--- Updates the count of every item that lags.
+-- Copies the sum of the cells to the own count of every item whose count differs.
 UPDATE {item} AS i
 SET {count} = c.total
 FROM {cell_totals} AS c
@@ -85,7 +87,7 @@ WHERE c.item = i.{id} AND {differ(i.{count}, c.total)}
 -- == The journal ==
 
 -- name: append
--- A journal row: item ?1 and difference ?2.
+-- Adds a journal row: item ?1 and difference ?2.
 INSERT INTO {journal} (item, diff) VALUES (?1, ?2)
 
 -- name: backlog

@@ -79,7 +79,7 @@ SELECT value FROM {meta} WHERE name = 'stream_fence' {for_share}
 SELECT COALESCE(MAX({version}), 0) FROM {vote}
 
 -- name: begin_streams
--- Begins streams: their id ?1, floor ?2 and fence ?3; nothing if there are such.
+-- Inserts the marks of streams, with id ?1, floor ?2 and fence ?3; keeps marks that exist.
 INSERT INTO {meta} (name, value)
 VALUES ('stream_id', ?1), ('stream_floor', ?2), ('stream_life', '0'), ('stream_open', '0'),
     ('stream_fence', ?3)

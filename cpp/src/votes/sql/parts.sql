@@ -1,8 +1,8 @@
--- Expressions that the statements over votes share. Every one of these files may use them.
+-- Expressions that the statements over votes share. Every file of this folder may use them.
 
 -- name: item_id
--- A parameter that is compared with a column of items' or users' ids. An id that a narrower
--- column of integers cannot hold is then not found, where it would be an error.
+-- A parameter that is compared with a column of items' or users' ids. Its type is wide: an integer
+-- that a narrower column cannot hold is not found, instead of an error.
 --if integer_items
 {typed({1}, bigint)}
 --else
@@ -16,8 +16,8 @@
 --end
 
 -- name: own_count
--- The item's own count, the item table being called {1}: 0 for NULL, or if the table has no
--- column for it.
+-- The item's own count, where {1} names the item table: 0 for NULL, or if the table has no column
+-- for it.
 --if has_count
 COALESCE({1}.{count}, 0)
 --else
@@ -38,7 +38,7 @@ COALESCE({1}.{count}, 0)
 
 -- name: owed
 -- The count that item {1} must have: the sum of its votes in both vote tables, and its opening
--- balance. owed_in sums the expression that {2} makes of each number.
+-- balance. owed_in appends {2} to each number before it sums: " >> 32" sums the upper halves.
 ({owed_in({1}, )})
 -- name: owed_in
 {sum({value} {2}, {vote}, {vote_item} = {1})}
@@ -50,7 +50,7 @@ COALESCE({1}.{count}, 0)
 (SELECT item, SUM(n) AS total FROM {cell} GROUP BY item)
 
 -- name: for_each_row
--- The statement {1}, which is of ?1 and its number #1, for each of many rows.
+-- The statement {1} for each of many rows. In it ?1 is the row's value and #1 the row's number.
 --each UNION ALL
 {1}
 --end
@@ -60,7 +60,7 @@ COALESCE({1}.{count}, 0)
 (SELECT value FROM {meta} WHERE name = {1})
 
 -- name: set_mark
--- Writes the mark {1} with the value {2}; set_mark_once leaves one that is there.
+-- Writes the mark {1} with the value {2}; set_mark_once does not change an existing mark.
 INSERT INTO {meta} (name, value)
 VALUES ({1}, {2})
 {or_update(name)}
@@ -82,12 +82,12 @@ VALUES
 {vote_item} IS NOT NULL AND {vote_user} IS NOT NULL
 
 -- name: votes_without_user
--- The condition for votes for item ?1 of value ?2 without a user. Only a table of the application's
--- own has such votes, and those of one value are alike.
+-- The condition for votes for item ?1 of value ?2 without a user. Only an application's own table
+-- has such votes. Nothing tells two of one value apart.
 {vote_item} = ?1 AND {value} = ?2 AND {vote_user} IS NULL
 
 -- name: state_columns
--- The columns of a SyncState (votes/tables/sync_pages.hpp), and the tables that they are of.
+-- The columns of a SyncState (votes/tables/sync_pages.hpp), and the tables that have them.
 COALESCE(hc_s.epoch, 0), COALESCE(hc_s.gen, 0), COALESCE(hc_s.saved_gen, 0),
 COALESCE(hc_s.saved_version, 0), COALESCE(hc_i.{count}, 0), COALESCE(hc_s.holder, ''),
 COALESCE(hc_s.wide, 0), hc_i.{id}
@@ -95,7 +95,7 @@ COALESCE(hc_s.wide, 0), hc_i.{id}
 {item} AS hc_i LEFT JOIN {sync} AS hc_s ON hc_s.item = hc_i.{id}
 
 -- name: list
--- The parameters of the rows, the first of which is {1}, as the list of an IN.
+-- The list of an IN: a parameter for each row. {1} is that of the first row.
 --each ,
 {1}
 --end

@@ -141,7 +141,7 @@ SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_no_key_update}
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_update}
 
 -- name: next_ver
--- The number that the next count of item ?1 is higher than.
+-- A FoldedCount::ver above those of all earlier counts of item ?1.
 SELECT {greater(COALESCE(MAX(ver), 0) + 1, {now_microseconds})}
 FROM {cell}
 WHERE item = ?1

@@ -132,14 +132,14 @@ UPDATE {cell}
 SET n = {checked_sum(n, {difference})}, ver = ver + 1
 WHERE item = ?2 AND slot = ?3
 -- name: insert_cell
--- Adds to the cell as above, and creates it if it does not exist.
+-- The same, and inserts the cell if it does not exist.
 INSERT INTO {cell} (item, slot, n, ver)
 VALUES (?2, ?3, {difference}, 1)
 {or_update(item, slot)}
 n = {checked_sum({cell}.n, {excluded(n)})}, ver = {cell}.ver + 1
 
 -- name: bump_item
--- Adds it to the own count of item ?2.
+-- Adds {difference} to the own count of item ?2.
 UPDATE {item}
 SET {count} = {checked_sum({count}, {difference})}
 WHERE {id} = ?2

@@ -21,8 +21,8 @@ struct TableName;
 
 /// The column that holds ids of that type.
 sql::ColumnType column_type(IdType type);
-/// A parameter that is compared with a column of ids. An id that a narrower column of integers
-/// cannot hold is then not found, where it would be an error.
+/// A parameter that is compared with a column of ids. Its type is wide: an integer that a narrower
+/// column cannot hold is not found, instead of an error.
 std::string id_parameter(const sql::Grammar& grammar, std::string_view parameter, IdType type);
 
 /// The names that statements over these tables are made of, quoted as they stand in SQL.
@@ -109,9 +109,9 @@ class Layout {
 
     // Parameters in order, then the columns returned.
     sql::Statement add_item;         ///< item; nothing if it exists
-    sql::Statement bump_item;        ///< difference, item; no row if it would overflow
-    sql::Statement bump_cell;        ///< item, slot, difference; no row: absent, or overflow
-    sql::Statement insert_cell;      ///< item, slot, n; no row if it is there
+    sql::Statement bump_item;        ///< difference, item; no change: absent, or overflow
+    sql::Statement bump_cell;        ///< item, slot, difference; no change: absent, or overflow
+    sql::Statement insert_cell;      ///< item, slot, n; nothing if it exists
     sql::Statement fold_item;        ///< item: vote_count = sum of its cells
     sql::Statement fold_lagging;     ///< fold_item for all lagging items; MySQL: -> their ids
     sql::Statement lock_item;        ///< item: its row, locked until the commit

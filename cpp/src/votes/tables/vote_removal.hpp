@@ -1,7 +1,7 @@
 // The statements that take votes out of the tables, several rows at a time.
 //
-// Each function runs inside the caller's transaction; moving the counts is the caller's. Rows are
-// found without a lock, which a scan would take from voters, and then locked by their keys. Ids are
+// Each function runs inside the caller's transaction. The caller also moves the counts. Scans find
+// rows without locks, so that they block no voter; the rows are then locked by their keys. Ids are
 // given in the database's order, at most a page of them.
 // Thread-safe.
 #pragma once
@@ -46,7 +46,7 @@ class VoteRemoval {
     Result<bool> has_user_index(sql::Connection& connection) const;
     /// The statement that makes one.
     const std::string& user_index() const { return user_index_; }
-    /// Items that the user has rows for, a page that follows `after`; by such an index.
+    /// The next page, after `after`, of items that the user has rows for. Needs such an index.
     Result<std::vector<sql::Id>> items_of(sql::Connection& connection, const sql::Id& user,
                                           const std::optional<sql::Id>& after) const;
     /// The user's votes among the next kSlice rows of the table.
@@ -61,25 +61,26 @@ class VoteRemoval {
     Result<void> lock_items(sql::Connection& connection, std::span<const sql::Id> items);
 
     // Takes votes out of the counts, before they are deleted.
-    /// A user's votes, out of the items' own counts.
+    /// Takes a user's votes out of the items' own counts.
     Result<void> uncount_in_items(sql::Connection& connection, const sql::Id& user,
                                   std::span<const sql::Id> items);
     Result<void> uncount_in_journal(sql::Connection& connection, std::span<const Row> votes);
-    /// Without a server: out of the cells of slot 0.
+    /// For SQLite, which has no journal: takes them out of the cells of slot 0.
     Result<void> uncount_in_cells(sql::Connection& connection, std::span<const Row> votes);
 
     // -- of an item -------------------------------------------------------------------------------
     enum class Table : std::uint8_t { of_users, anonymous };
-    /// A version that no vote is above.
+    /// No vote has a higher version.
     static constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
-    /// Locks the first `limit` votes for the item in that table, of versions up to `until`.
+    /// Locks the first `limit` votes for the item in that table that have a version up to `until`,
+    /// or none.
     Result<std::vector<Row>> lock_of_item(sql::Connection& connection, Table table,
                                           const sql::Id& item, std::int64_t until,
                                           std::size_t limit) const;
     Result<void> delete_of_item(sql::Connection& connection, Table table, const sql::Id& item,
                                 std::span<const Row> votes);
-    /// Deletes up to `limit` votes for the item that have no user, in a table of the application's
-    /// own.
+    /// Deletes up to `limit` votes for the item that have no user. Only an application's own table
+    /// has such votes.
     struct WithoutUser {
         std::int64_t value;
         std::int64_t found, deleted;
@@ -95,11 +96,10 @@ class VoteRemoval {
     Result<bool> hold_item(sql::Connection& connection, const sql::Id& item) const;
     /// Blocks votes for the item as well.
     Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
-    /// Deletes the item's counts, not its votes, under the locks of reconcile and folds.
-    /// If `there`, sets the count in its row: to 0 under take_item(), under hold_item() to the sum
-    /// of the votes that have been committed meanwhile. Returns the number that the next
-    /// count of the item is higher than, as FoldedCount::ver.
-    enum class Alone : std::uint8_t { held, taken };
+    enum class Alone : std::uint8_t { held, taken };  ///< Locked by hold_item(), by take_item().
+    /// Deletes the item's counts, not its votes. The caller has the locks of reconcile and folds. If
+    /// the item has a row (`there`), its count becomes 0 (taken) or the sum of its committed votes
+    /// (held). Returns a FoldedCount::ver above those of all earlier counts of the item.
     Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item, bool there,
                                        Alone alone) const;
     Result<void> delete_item(sql::Connection& connection, const sql::Id& item) const;
@@ -120,11 +120,11 @@ class VoteRemoval {
     };
     struct Scan {
         Scan(const sql::Statements& sql, std::string_view name);
-        /// `value` is ?1.
+        /// `value`: what the wanted rows have, the user or the version.
         Result<Slice> run(sql::Connection& connection, const sql::Value& value,
                           const std::optional<Key>& after) const;
-        const sql::Statement first, next;          ///< ?1 and, next, ?2, ?3 -> keys
-        const sql::Statement first_end, next_end;  ///< next: ?1, ?2 -> the slice's last key
+        const sql::Statement first, next;          ///< value and, next, `after` -> keys
+        const sql::Statement first_end, next_end;  ///< next: `after` -> the slice's last key
     };
     VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
     VoteRemoval(const VotesOptions& options, const VoteDialect& dialect,

@@ -92,7 +92,7 @@ Result<std::vector<Found>> find_applied_votes(
 }
 
 sql::RowKeys keys_of(const Ballot& ballot) {
-    // Users choose ids.
+    // Keyed, because users choose ids and must not choose their hashes.
     const auto hash = [](const sql::Id& id, char kind) {
         return keyed_hash(kind + sql::to_string(id));
     };
@@ -190,13 +190,14 @@ Result<void> check_user(const sql::Id& user, const VotesOptions& options) {
 }
 
 Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options) {
-    // So that no sum of four billion votes leaves 64 bits, and no one vote stops a fold of many.
+    // With this bound no sum of four billion votes leaves 64 bits, so no vote can stop a fold.
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (ballot.value > kMost || ballot.value < -kMost) {
         return bad_value("value", ballot.value, "it takes -2147483647 to 2147483647");
     }
     HOTCOUNT_TRY(check_item(ballot.item, options));
-    constexpr std::size_t kMostOfOpId = std::size_t{4} * 255;  // Characters: Ballot::anonymous().
+    // Ballot::anonymous() takes 255 characters.
+    constexpr std::size_t kMostOfOpId = std::size_t{4} * 255;
     return ballot.by_op_id ? check_id(ballot.user, IdType::text, "op_id", kMostOfOpId)
                            : check_id(ballot.user, options.user_type, "user");
 }

@@ -115,9 +115,9 @@ std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::Queue
 /// BatchWriter::find_applied() for votes, each by its row:
 ///
 ///   no row, or an older version   nothing was applied
-///   the value                     applied. Cast::previous is the row's; a vote that stood before is
-///                                 told as changed, as the row does not tell who wrote it
-///   a newer version               as an older vote is answered: not changed
+///   the value                     applied. Cast::previous is the row's. A vote that was there before
+///                                 also counts as changed: the row does not name its writer
+///   a newer version               applied, and answered as for any older vote: not changed
 ///   a vote without a user         the row's vote stands
 ///   another value                 unknown: a later vote of the same user may have replaced it
 ///
