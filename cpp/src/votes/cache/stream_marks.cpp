@@ -68,7 +68,7 @@ sql::Statements stream_statements(const VotesOptions& options, const sql::Gramma
 Error streams_are_gone() {
     return make_error(
         ErrorCode::config,
-        "the tables were made anew: their streams in the cache have another name now; "
+        "the tables were created again, and their streams in the cache have another name now; "
         "nothing was applied");
 }
 
@@ -318,9 +318,10 @@ Result<void> refuse_waiting_votes(sql::Connection& connection, const VotesOption
     };
     HOTCOUNT_TRY(connection.query(look, {}, see));
     if (!open) return {};
-    return make_error(ErrorCode::config,
-                      "votes of strategy 'write_behind' may wait in Redis: when nobody votes any "
-                      "more, call flush() with that strategy, and then again. Nothing was changed");
+    return make_error(
+        ErrorCode::config,
+        "votes of strategy 'write_behind' may wait in Redis: stop voting, call flush() "
+        "with that strategy, and then repeat this call. Nothing was changed");
 }
 
 Result<void> forget_streams(sql::Connection& connection, const VotesOptions& options,
