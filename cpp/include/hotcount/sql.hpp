@@ -68,7 +68,7 @@ struct DatabaseOptions {
     /// sessions (on PostgreSQL a process of 5 to 10 MB), and load balancers end idle connections
     /// after 60 to 350 s. nullopt: never. SQLite's connections stay open.
     std::optional<Duration> idle_timeout{std::chrono::seconds{60}};
-    /// Over TCP: a connection whose other end acknowledges nothing for so long is given up, so that
+    /// Over TCP: a connection whose other end acknowledges nothing for this time is given up, so that
     /// a call with more time goes on with another one. A server that is busy does acknowledge.
     /// Shorter: a machine that stands still for a moment (a live migration) costs its connections,
     /// and a COMMIT on its way an unknown outcome; longer: a dead path is noticed later. One on

@@ -31,8 +31,8 @@ class Belief {
   public:
     static constexpr Duration kBeat = std::chrono::milliseconds{50};
     /// Shorter than the time from a Sentinel's message to the promotion: two of its ticks, which take 52
-    /// to 100 ms each. So a process that has not stood still for so long has read the message before the
-    /// replaced primary sends replies that do not count.
+    /// to 100 ms each. So a process that has stood still for less has read the message before the replaced
+    /// primary sends replies that do not count.
     static constexpr Duration kStandstill = std::chrono::milliseconds{100};
     /// The maximum age of a majority's answers to the periodic looks.
     static constexpr Duration kRecent = std::chrono::milliseconds{2500};

@@ -78,8 +78,8 @@ void Multiplexer::evict(const Error& why) {
 }
 
 void Multiplexer::outstanding(SlotSet& slots) const {
-    // Not the calls that were given up: their callers know that the outcome is unknown, and nobody may
-    // read the reply, for which the slot would wait.
+    // Without the calls that were given up. Their callers know that the outcome is unknown, and perhaps
+    // no thread reads the reply for which the slot would wait.
     const auto note = [&](const OperationPtr& operation) {
         const bool ended = operation->state_ == Operation::State::abandoned ||
                            operation->state_ == Operation::State::done;

@@ -11,7 +11,7 @@ namespace {
 
 using Why = Operation::Departure::Why;
 
-// From so many redirections in a row on, a call pauses before it follows the next.
+// After this many redirections in a row, a call pauses before it follows the next one.
 constexpr unsigned kRedirectionsAtOnce = 5;
 
 }  // namespace

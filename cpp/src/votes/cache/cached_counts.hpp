@@ -158,7 +158,7 @@ class CachedCounts {
                                               Deadline deadline);
     struct Requests {
         std::vector<SyncTable::Request> found{};
-        std::int64_t left{0};  // At least so many more.
+        std::int64_t left{0};  // Requests beyond `found`, at least.
     };
     Result<Requests> read_requests(std::size_t limit, const SilentShards& silent,
                                    Deadline deadline);

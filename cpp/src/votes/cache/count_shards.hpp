@@ -97,7 +97,7 @@ class CountShards {
     Error strange_reply() const;
 
   private:
-    // A script over so many keys takes about a millisecond of the server.
+    // A script over this many keys takes about 1 ms of the server's time.
     static constexpr std::size_t kMaxKeys = 256;
 
     static std::string_view text_of(const std::string& item) { return item; }

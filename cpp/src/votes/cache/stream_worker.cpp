@@ -20,7 +20,7 @@ namespace hotcount {
 namespace {
 
 // A page is written within this time, or not at all. Much less than VoteStream::kTakeOver, after
-// which another worker writes it: a worker that was stopped for long must not restore deleted
+// which another worker writes it: a worker that was stopped for that time must not restore deleted
 // votes.
 constexpr Duration kPageTime = std::chrono::seconds{10};
 // How long a thread stays with a stream while other streams wait. A stream that receives votes faster

@@ -361,7 +361,7 @@ class Worker final : public SyncWorker {
         for (std::size_t i = 0; i < unsaved.size(); ++i) {
             Found& each = *unsaved[i];
             if (each.state == SaveState::held) {
-                // Held by its voters, one after the other, or by one transaction for long. No other
+                // Held by its voters, one after the other, or by one long transaction. No other
                 // item is locked during the wait; if it is in vain, the next round comes back to
                 // the item.
                 const SteadyTime until = Deadline::after(kHeldItemWait).time();

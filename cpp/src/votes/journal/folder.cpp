@@ -307,7 +307,7 @@ struct Folder::Work {
             return {};
         }
         if (!is_one_items_fault(folded.error())) return std::move(folded).error();
-        // So many refusals are not caused by single items.
+        // Single items do not cause this many refusals.
         if (refusals == kMostRefusals) return std::move(folded).error();
         if (items.size() == 1) {
             ++refusals;

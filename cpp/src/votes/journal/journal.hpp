@@ -75,7 +75,7 @@ struct JournalBacklog {
     Duration since_folded;  ///< Time since the last fold that found rows began.
 };
 
-/// The look of a process without rows of its own.
+/// The state of the journal, for a process that has no rows of its own in it.
 struct JournalLook {
     bool others_append;     ///< Triggers append rows for other writers (outside_writes).
     bool has_rows;          ///< Rows of any process.

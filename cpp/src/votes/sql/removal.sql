@@ -164,8 +164,8 @@ DELETE FROM {item} WHERE {id} = ?1
 -- == Scans ==
 
 -- name: slice
--- Where no index leads to the rows that are wanted, a scan reads a slice of so many rows in the
--- order of the key. Locks nothing. `after`: the slice begins behind the key ({2}, {3}).
+-- Where no index finds the wanted rows, a scan reads the table in slices of VoteRemoval::kSlice rows,
+-- in the order of the key. Locks nothing. `after`: the slice begins after the key ({2}, {3}).
 SELECT {1}
 FROM {vote}
 WHERE {votes_with_user}

@@ -37,8 +37,8 @@ CASE WHEN {checks_foreign_keys} THEN 1 ELSE {found_item} END
 -- == The item ==
 
 -- name: add_item
--- Makes item ?1. If it exists, an upsert that locks would keep the item's row from everybody
--- else.
+-- Inserts item ?1. Where an upsert locks an existing row, which would block all other transactions,
+-- the insert fails instead.
 INSERT INTO {item} ({id})
 VALUES (?1)
 --if !or_nothing_locks

@@ -199,7 +199,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     Alone alone = Alone::taken;
     if (vote_first) {
         // Voters hold their votes while they wait for the item, so the item is locked after the
-        // votes. And only if it has to be deleted: while others vote, FOR UPDATE may wait for long.
+        // votes. Only a deletion needs FOR UPDATE, which may wait long while others vote.
         there = last.there;
         if (delete_row) {
             HOTCOUNT_TRY_ASSIGN(last.full, removal_.has_votes(connection, item));

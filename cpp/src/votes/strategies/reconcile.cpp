@@ -23,7 +23,7 @@
 namespace hotcount {
 namespace {
 
-// So many journal rows are worth a fold before the end.
+// Journal rows from which on a fold before the end is worth its cost.
 constexpr std::size_t kWorthAFold = 20'000;
 
 // Reported at the end: the other items are set right all the same.

@@ -23,7 +23,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How often a heartbeat is written: so many times within read_max_lag.
+// How often a heartbeat is written within read_max_lag.
 constexpr int kBeats = 4;
 // For a connection to the replica, and for a look at the primary.
 constexpr Duration kDialsFor = seconds{2};
@@ -33,8 +33,8 @@ constexpr Duration kFirstRedial = seconds{1};
 constexpr int kRedialDoublings = 4;  // To 16 s.
 // How long a replica that is behind is left alone: each read would ask it and then the primary.
 constexpr Duration kLeftAloneFor = milliseconds{100};
-// A deadline shorter than this is no sign that the replica is away, until so many calls in a row have
-// met theirs.
+// A call whose deadline is shorter than kShort and passes is no sign that the replica is away, until
+// this happens to kMostShort calls in a row.
 constexpr Duration kShort = milliseconds{500};
 constexpr int kMostShort = 3;
 // How far the primary's clock may be behind the time expected from two looks, because it is being
@@ -360,7 +360,7 @@ struct Replica::Work {
     }
 
     // An old heartbeat may only mean that no process has read here for a while. It is the replica's
-    // fault if the primary has had a later one for long.
+    // fault if the primary has had a later one for half of max_lag.
     void note_refusal(bool strange, bool promoted, std::optional<std::int64_t> us, SteadyTime now) {
         const auto is_missed = [&](const Seen& each) {
             return each.us > us.value_or(0) && now - each.since > max_lag / 2;

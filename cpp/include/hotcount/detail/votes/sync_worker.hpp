@@ -29,8 +29,8 @@ class SyncWorker {
     virtual ~SyncWorker() = default;
 
     /// Reads every count in the cache once, or writes the votes that wait there. timeout: for the
-    /// whole round, which waits so long for a node of a cluster; none: 60 seconds, and 1 second for
-    /// such a node. The counts or votes of other nodes are saved, and the round fails with the error of
+    /// whole round, and for each node of a cluster; none: 60 seconds, and 1 second for each
+    /// node. The counts or votes of other nodes are saved, and the round fails with the error of
     /// the node.
     virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
     /// Runs rounds until stop(pause) returns true; stop waits for `pause` and may return earlier. A
