@@ -198,7 +198,7 @@ void SharedConnection::leave(Lock& lock) {
 void SharedConnection::tell_finished(Lock& lock) {
     if (!multiplexer_.has_finished()) return;
     const std::vector<OperationPtr> finished = multiplexer_.take_finished();
-    if (is_lane()) return tell_of_lane(lock, finished);
+    if (is_lane()) return tell_finished_in_lane(lock, finished);
     lock.unlock();
     std::size_t completed = 0;
     for (std::size_t i = 0; i < finished.size();) {

@@ -184,7 +184,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     void hand_on();
     void leave(Lock& lock);
     void tell_finished(Lock& lock);
-    void tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished);
+    void tell_finished_in_lane(Lock& lock, const std::vector<OperationPtr>& finished);
 
     const Options options_;
     const LaneOf lane_;

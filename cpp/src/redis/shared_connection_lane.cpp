@@ -11,7 +11,8 @@ namespace hotcount::redis {
 
 // Reads each caller's signal and place before it unlocks: a call that has left may enter another
 // lane as soon as its caller wakes or the lane's owner has the call.
-void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished) {
+void SharedConnection::tell_finished_in_lane(Lock& lock,
+                                             const std::vector<OperationPtr>& finished) {
     std::vector<OperationPtr> left;
     std::vector<OperationPtr> ended;
     std::vector<std::pair<std::shared_ptr<Signal>, std::uint32_t>> waves;

@@ -188,7 +188,7 @@ std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::strin
 
 Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
     const Streams& streams, std::span<const std::size_t> shards,
-    std::span<const VoteStream::Advanced> advanced, const Advance& again, Deadline deadline) {
+    std::span<const VoteStream::Advanced> advanced, const Advance& advance, Deadline deadline) {
     const auto raise = [&](sql::Connection& connection) -> Result<std::optional<Versions>> {
         HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         // Waits for the transactions of workers that write under the present fence.
@@ -197,17 +197,17 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
         if (marks.id != streams.space || held.fence.empty()) return streams_are_gone();
         if (marks.life != streams.life) return std::optional<Versions>{};
         Versions versions{};
-        std::vector<std::size_t> gone;
+        std::vector<std::size_t> missing;
         for (std::size_t i = 0; i < shards.size(); ++i) {
             versions[shards[i]] = advanced[i].last;
-            if (!advanced[i].there && advanced[i].last < floor.floor) gone.push_back(shards[i]);
+            if (!advanced[i].there && advanced[i].last < floor.floor) missing.push_back(shards[i]);
         }
-        if (!gone.empty()) {
-            HOTCOUNT_TRY_ASSIGN(const auto now, again(gone, floor.floor));
-            for (std::size_t i = 0; i < gone.size(); ++i) {
+        if (!missing.empty()) {
+            HOTCOUNT_TRY_ASSIGN(const auto now, advance(missing, floor.floor));
+            for (std::size_t i = 0; i < missing.size(); ++i) {
                 // A late call has created it.
                 if (now[i].there) return std::optional<Versions>{};
-                versions[gone[i]] = now[i].last;
+                versions[missing[i]] = now[i].last;
             }
         }
         Versions fence = parse_fence(held.fence).versions;

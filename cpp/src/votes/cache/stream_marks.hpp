@@ -66,7 +66,7 @@ class StreamMarks {
     /// Raises the fence of these shards to the last versions of their streams, and the floor behind
     /// it; a higher floor stays. For a missing stream the version is beyond the floor: since
     /// `streams` were read, a worker may have written its votes, and flush() have closed it. Then
-    /// `again` advances the stream once more, while no stream can be made. No vote that was taken
+    /// `advance` is called for the stream once more, while no stream can be made. No vote that was taken
     /// before is written after this has returned. Returns the versions, by shard; none if a stream
     /// was made since `streams`: its votes may have such versions.
     using Advance = std::function<Result<std::vector<VoteStream::Advanced>>(
@@ -74,7 +74,7 @@ class StreamMarks {
     Result<std::optional<Versions>> raise_fence(const Streams& streams,
                                                 std::span<const std::size_t> shards,
                                                 std::span<const VoteStream::Advanced> advanced,
-                                                const Advance& again, Deadline deadline);
+                                                const Advance& advance, Deadline deadline);
     /// Runs open(floor, life) while streams cannot be closed and the strategy cannot change. It may
     /// be run again.
     Result<void> open(

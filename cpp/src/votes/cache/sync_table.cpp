@@ -153,7 +153,7 @@ Result<void> run_all(sql::Connection& connection, BulkStatement& statement,
 
 }  // namespace
 
-Result<bool> SyncTable::take_pages(sql::Connection& connection, std::vector<sql::Id> items) const {
+Result<bool> SyncTable::uses_pages(sql::Connection& connection, std::vector<sql::Id> items) const {
     if (pages_ == nullptr || items.size() < 2) return false;
     std::sort(items.begin(), items.end());
     if (std::adjacent_find(items.begin(), items.end()) != items.end()) return false;
@@ -174,7 +174,7 @@ Result<std::vector<std::optional<SyncTable::State>>> SyncTable::read_pages(
 
 Result<std::vector<std::optional<SyncTable::State>>> SyncTable::read_all(
     sql::Connection& connection, std::span<const sql::Id> items) const {
-    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, {items.begin(), items.end()}));
+    HOTCOUNT_TRY_ASSIGN(const bool paged, uses_pages(connection, {items.begin(), items.end()}));
     if (paged) return read_pages(connection, items, false);
     std::vector<std::optional<State>> states;
     states.reserve(items.size());
@@ -204,7 +204,7 @@ Result<std::optional<SyncTable::State>> SyncTable::fence(sql::Connection& connec
 Result<std::vector<std::optional<SyncTable::State>>> SyncTable::fence_all(
     sql::Connection& connection, std::span<const sql::Id> items, const std::string& holder) const {
     std::vector<std::optional<State>> states;
-    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, {items.begin(), items.end()}));
+    HOTCOUNT_TRY_ASSIGN(const bool paged, uses_pages(connection, {items.begin(), items.end()}));
     if (!paged) {
         for (const sql::Id& item : items) {
             HOTCOUNT_TRY_ASSIGN(auto state, fence(connection, item, holder));
@@ -243,8 +243,8 @@ Result<std::optional<std::vector<SyncPages::Fenced>>> SyncTable::fence_at_once(
     return fenced;
 }
 
-// The outcome of a save that writes nothing; SaveState::refused if the entry has to be written.
-SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEntry& entry) {
+std::optional<SaveState> SyncTable::outcome_unwritten(const std::optional<State>& state,
+                                                      const CacheEntry& entry) {
     if (!state) return SaveState::gone;
     if (entry.epoch < state->epoch) return SaveState::outdated;
     // The cache has an epoch or gen that SQL does not: SQL is an older copy.
@@ -254,14 +254,13 @@ SaveState SyncTable::outcome_of(const std::optional<State>& state, const CacheEn
         if (entry.version < state->saved_version) return SaveState::behind;
         return entry.value == state->stored ? SaveState::saved : SaveState::doubtful;
     }
-    return SaveState::refused;
+    return std::nullopt;
 }
 
 Result<SaveState> SyncTable::save(sql::Connection& connection, const sql::Id& item,
                                   const CacheEntry& entry) const {
     HOTCOUNT_TRY_ASSIGN(const std::optional<State> state, read(connection, item, Hold::to_save));
-    const SaveState outcome = outcome_of(state, entry);
-    if (outcome != SaveState::refused) return outcome;
+    if (const auto outcome = outcome_unwritten(state, entry)) return *outcome;
     HOTCOUNT_TRY(connection.execute(save_count_, {entry.value, sql::to_value(item)}));
     HOTCOUNT_TRY(connection.execute(save_marks_, {sql::to_value(item), entry.gen, entry.version}));
     return SaveState::saved;
@@ -274,7 +273,7 @@ Result<std::vector<SaveState>> SyncTable::save_all(sql::Connection& connection,
     for (const ToSave& each : saves) items.push_back(each.item);
     std::vector<SaveState> results;
     results.reserve(saves.size());
-    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, items));
+    HOTCOUNT_TRY_ASSIGN(const bool paged, uses_pages(connection, items));
     if (!paged) {
         for (const ToSave& each : saves) {
             HOTCOUNT_TRY_ASSIGN(const SaveState state, save(connection, each.item, *each.entry));
@@ -286,9 +285,9 @@ Result<std::vector<SaveState>> SyncTable::save_all(sql::Connection& connection,
     std::vector<SyncPages::Save> writes;
     for (std::size_t i = 0; i < saves.size(); ++i) {
         const CacheEntry& entry = *saves[i].entry;
-        results.push_back(outcome_of(states[i], entry));
-        if (results.back() != SaveState::refused) continue;
-        results.back() = SaveState::saved;
+        const auto outcome = outcome_unwritten(states[i], entry);
+        results.push_back(outcome.value_or(SaveState::saved));
+        if (outcome) continue;
         writes.push_back({saves[i].item, entry.value, entry.gen, entry.version});
     }
     for (std::span<const SyncPages::Save> left{writes}; !left.empty();) {
@@ -317,9 +316,8 @@ Result<std::vector<SaveState>> SyncTable::save_at_once(sql::Connection& connecti
     std::vector<SaveState> results;
     results.reserve(saves.size());
     for (std::size_t i = 0; i < saves.size(); ++i) {
-        SaveState state = outcome_of(found[i].state, *saves[i].entry);
-        if (state == SaveState::refused) state = SaveState::saved;
-        results.push_back(found[i].held ? SaveState::held : state);
+        const auto outcome = outcome_unwritten(found[i].state, *saves[i].entry);
+        results.push_back(found[i].held ? SaveState::held : outcome.value_or(SaveState::saved));
     }
     return results;
 }
@@ -361,7 +359,7 @@ Result<std::vector<std::optional<std::int64_t>>> SyncTable::recount_all(
     std::vector<sql::Id> items;
     items.reserve(recounts.size());
     for (const ToRecount& each : recounts) items.push_back(each.item);
-    HOTCOUNT_TRY_ASSIGN(const bool paged, take_pages(connection, items));
+    HOTCOUNT_TRY_ASSIGN(const bool paged, uses_pages(connection, items));
     if (!paged) {
         for (std::size_t i = 0; i < recounts.size(); ++i) HOTCOUNT_TRY(recount_one(i));
         return epochs;

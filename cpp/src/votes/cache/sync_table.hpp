@@ -150,9 +150,11 @@ class SyncTable {
     SyncTable(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
               const sql::Statements& sql);
 
-    static SaveState outcome_of(const std::optional<State>& state, const CacheEntry& entry);
+    // The outcome of a save that writes nothing; nullopt: the entry has to be written.
+    static std::optional<SaveState> outcome_unwritten(const std::optional<State>& state,
+                                                      const CacheEntry& entry);
     // Whether the dialect has SyncPages and the ids are distinct items.
-    Result<bool> take_pages(sql::Connection& connection, std::vector<sql::Id> items) const;
+    Result<bool> uses_pages(sql::Connection& connection, std::vector<sql::Id> items) const;
     Result<std::vector<std::optional<State>>> read_pages(sql::Connection& connection,
                                                          std::span<const sql::Id> items,
                                                          bool alone) const;

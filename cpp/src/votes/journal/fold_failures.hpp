@@ -31,11 +31,11 @@ class FoldFailures {
         ++failed_;
         if (in_row_++ == 0) since_ = now;
         error_ = error.message;
-        const bool passes =
+        const bool may_pass =
             error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline;
         if (told_) {
             has_event_ = false;  // Drops the event of a short recovery.
-        } else if (!passes || now - since_ >= patience_) {
+        } else if (!may_pass || now - since_ >= patience_) {
             has_event_ = true;
         }
     }

@@ -195,8 +195,8 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     }
     HOTCOUNT_TRY_ASSIGN(RemovedPage last, remove_votes(connection, item, delete_row, until));
     if (last.full) return last;
-    using Alone = VoteRemoval::Alone;
-    Alone alone = Alone::taken;
+    using ItemLock = VoteRemoval::ItemLock;
+    ItemLock lock = ItemLock::taken;
     if (vote_first) {
         // Voters hold their votes while they wait for the item, so the item is locked after the
         // votes. Only a deletion needs FOR UPDATE, which may wait long while others vote.
@@ -205,11 +205,11 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
             HOTCOUNT_TRY_ASSIGN(last.full, removal_.has_votes(connection, item));
             if (last.full) return last;
         } else {
-            alone = Alone::held;
+            lock = ItemLock::held;
         }
     }
-    HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item, there, alone));
-    if (until != VoteRemoval::kAll && alone == Alone::taken) {
+    HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item, there, lock));
+    if (until != VoteRemoval::kAll && lock == ItemLock::taken) {
         // Later votes stay; no vote can be added to them now.
         HOTCOUNT_TRY_ASSIGN(const std::int64_t left, removal_.sum_of(connection, item));
         if (left != 0) HOTCOUNT_TRY(move_count(connection, item, left));

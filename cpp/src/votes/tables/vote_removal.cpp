@@ -291,7 +291,7 @@ Result<bool> VoteRemoval::take_item(sql::Connection& connection, const sql::Id& 
 }
 
 Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection, const sql::Id& item,
-                                                bool there, Alone alone) const {
+                                                bool has_row, ItemLock lock) const {
     std::int64_t ver = 0;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         ver = row.integer(0);
@@ -301,8 +301,8 @@ Result<std::int64_t> VoteRemoval::delete_counts(sql::Connection& connection, con
     HOTCOUNT_TRY(connection.query(next_ver_, {id}, see));
     if (has_journal_) HOTCOUNT_TRY(connection.execute(delete_journal_, {id}));
     HOTCOUNT_TRY(connection.execute(delete_cells_, {id}));
-    if (there && !options_.item_count.empty()) {
-        HOTCOUNT_TRY(connection.execute(alone == Alone::taken ? clear_count_ : recount_, {id}));
+    if (has_row && !options_.item_count.empty()) {
+        HOTCOUNT_TRY(connection.execute(lock == ItemLock::taken ? clear_count_ : recount_, {id}));
     }
     return ver;
 }

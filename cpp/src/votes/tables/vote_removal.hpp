@@ -96,12 +96,12 @@ class VoteRemoval {
     Result<bool> hold_item(sql::Connection& connection, const sql::Id& item) const;
     /// Blocks votes for the item as well.
     Result<bool> take_item(sql::Connection& connection, const sql::Id& item) const;
-    enum class Alone : std::uint8_t { held, taken };  ///< Locked by hold_item(), by take_item().
+    enum class ItemLock : std::uint8_t { held, taken };  ///< By hold_item(), by take_item().
     /// Deletes the item's counts, not its votes. The caller has the locks of reconcile and folds. If
-    /// the item has a row (`there`), its count becomes 0 (taken) or the sum of its committed votes
-    /// (held). Returns a FoldedCount::ver above those of all earlier counts of the item.
-    Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item, bool there,
-                                       Alone alone) const;
+    /// the item has a row, its count becomes 0 (taken) or the sum of its committed votes (held).
+    /// Returns a FoldedCount::ver above those of all earlier counts of the item.
+    Result<std::int64_t> delete_counts(sql::Connection& connection, const sql::Id& item,
+                                       bool has_row, ItemLock lock) const;
     Result<void> delete_item(sql::Connection& connection, const sql::Id& item) const;
 
     // -- retracted votes --------------------------------------------------------------------------

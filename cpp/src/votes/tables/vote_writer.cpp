@@ -49,10 +49,11 @@ using Found = sql::BatchWriter::Found;
 Found found_in(QueuedVote& vote, const sql::Row& row) {
     const Ballot& ballot = vote.ballot;
     const std::int64_t value = row.integer(0);
-    const bool is_older = ballot.version && (row.is_null(2) || row.integer(2) < *ballot.version);
-    if (is_older) return Found::nothing_applied;
-    const bool is_newer = ballot.version && row.integer(2) > *ballot.version;
-    if (value == ballot.value && !is_newer) {
+    const bool row_is_older =
+        ballot.version && (row.is_null(2) || row.integer(2) < *ballot.version);
+    if (row_is_older) return Found::nothing_applied;
+    const bool row_is_newer = ballot.version && row.integer(2) > *ballot.version;
+    if (value == ballot.value && !row_is_newer) {
         const std::int64_t previous = row.integer(1);
         vote.cast = Cast{value != 0, value != previous, previous, value};
         return Found::applied;
