@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -130,6 +131,30 @@ def test_run_returns_when_it_is_told_to(make: Make) -> None:
     votes.close()
     with pytest.raises(hotcount.ClosedError):
         worker.run_once()
+
+
+def test_a_second_round_waits_for_the_first_until_its_own_deadline(
+    make: Make, database_path: Path
+) -> None:
+    votes = make()
+    votes.cast(1, 10)
+    worker = votes.sync_worker()
+    saved: list[int] = []
+
+    def finds_another_round() -> bool:
+        with pytest.raises(hotcount.DeadlineError) as refused:
+            worker.run_once(timeout=0.1)
+        return "another round" in str(refused.value)
+
+    holder = sqlite3.connect(database_path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with beside(lambda _: saved.append(worker.run_once(timeout=20).saved)):
+        try:
+            eventually(finds_another_round)
+        finally:
+            holder.rollback()
+            holder.close()
+    assert saved == [1]
 
 
 def test_a_strategy_without_a_cache_has_no_worker(database: hotcount.Database) -> None:

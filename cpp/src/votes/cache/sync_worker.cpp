@@ -32,7 +32,11 @@ class Worker final : public SyncWorker {
 
     Result<SyncRound> run_once(Timeout timeout) override {
         const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
-        std::lock_guard one_at_a_time(round_mutex_);
+        const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
+        if (!one_at_a_time) {
+            return make_error(ErrorCode::deadline,
+                              "another round was under way; nothing was applied");
+        }
         SyncRound round{};
         auto ended = whole_round(deadline, round);
         // A caller with a deadline waits for a node that is away; the rounds of run() do not.
@@ -512,7 +516,7 @@ class Worker final : public SyncWorker {
     }
 
     std::shared_ptr<CachedCounts> cached_;
-    std::mutex round_mutex_;
+    std::timed_mutex round_mutex_;
     // Under round_mutex_: written before and after the helpers run.
     std::string space_;
     std::uint64_t round_number_{0};
