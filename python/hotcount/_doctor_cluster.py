@@ -15,9 +15,9 @@ SLOTS = 16384
 # Seconds that a store waits for a silent server. With a shorter cluster-node-timeout a failover
 # begins while the store still waits.
 SILENCE_LIMIT = 1.5
-# With a cluster-node-timeout above LATE seconds, calls with usual timeouts end before a failover.
+# Seconds. With a longer cluster-node-timeout, calls with usual timeouts end before a failover.
 LATE = 15.0
-# Moving slots that a finding names.
+# The maximum number of moving slots that a finding names.
 MOST_NAMED = 3
 
 
@@ -41,13 +41,14 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PrimaryReplies:
     """The replies of one primary."""
 
     address: str
     info: dict[str, str]
     config: dict[str, str]
-    # Slot, its owner and its next owner, by node id: of slots that this primary gives or takes.
+    # The slots that this primary gives away or receives: (slot, node id of its owner, node id of
+    # its next owner).
     moving: frozenset[tuple[int, str, str]]
 
 
@@ -56,7 +57,7 @@ def is_cluster(url: str) -> bool:
 
 
 def look(url: str) -> list[Finding]:
-    """Reads the nodes from the first host of the URL that answers, then asks each primary."""
+    """The findings: reads the nodes from the first host that answers, then asks each primary."""
     findings = []
     for host in hosts_of(url):
         try:
@@ -67,20 +68,20 @@ def look(url: str) -> list[Finding]:
         except (hotcount.AuthError, hotcount.PermissionDeniedError) as error:
             return [Finding("access", "unknown", str(error), IN_REDIS, _doctor_redis.USER)]
         except hotcount.ReplyError as error:
-            plain = "use redis://, which is for one server"
+            plain = "redis://, for a single server"
             return [Finding("role", "unsafe", f"{host} is in no cluster: {error}", IN_REDIS, plain)]
         except hotcount.HotcountError as error:
-            advice = "name several nodes, so that one that is away does not matter"
+            advice = "name several nodes: one of them has to answer"
             findings.append(Finding("node", "warning", str(error), IN_REDIS, advice))
             continue
-        asked, missing = ask_primaries(url, nodes)
-        findings += [*missing, *findings_of(cluster, nodes), *moving_slots(asked, nodes)]
-        findings += settings_of(asked)
+        replies, missing = ask_primaries(url, nodes)
+        findings += [*missing, *findings_of(cluster, nodes), *moving_slots(replies, nodes)]
+        findings += settings_of(replies)
         if is_remote(url) and not url.startswith(("rediss", "valkeys")):
             findings.append(_doctor_redis.NO_TLS)
         return findings
-    nobody = "none of the nodes in the URL answers"
-    return [*findings, Finding("reachable", "unknown", nobody, IN_REDIS)]
+    silent = "no node in the URL answers"
+    return [*findings, Finding("reachable", "unknown", silent, IN_REDIS)]
 
 
 @contextmanager
@@ -101,18 +102,18 @@ def fields(reply: bytes) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
-def read_node(line: str, asked: str) -> Node | None:
-    """asked: the host that sent the line, which may not know its own address."""
+def read_node(line: str, sender: str) -> Node | None:
+    """sender: the host that sent the line; its own line may lack its address."""
     parts = line.split()
     if len(parts) < 8:
         return None
     address, _, announced = parts[1].partition(",")
     host, _, port = address.partition("@")[0].rpartition(":")
     # Clients get the hostname if the node announces one.
-    host = announced.partition(",")[0] or host or re.sub(r":\d+$", "", asked)
+    host = announced.partition(",")[0] or host or re.sub(r":\d+$", "", sender)
     slots = 0
     for part in parts[8:]:
-        if not part.startswith("["):  # [93-<-...] is a slot on its way.
+        if not part.startswith("["):  # [93-<-...] is a moving slot.
             first, _, last = part.partition("-")
             slots += int(last or first) - int(first) + 1
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -121,8 +122,8 @@ def read_node(line: str, asked: str) -> Node | None:
 
 
 def read_moving(text: str) -> frozenset[tuple[int, str, str]]:
-    """text: CLUSTER NODES, where the asked node's own line has [93->-ID] for a slot that it gives
-    to another node, and [93-<-ID] for one that it takes."""
+    """The moving slots in a reply to CLUSTER NODES. The line of the node that replied has [93->-ID]
+    for a slot that it gives away, and [93-<-ID] for one that it receives."""
     own = next((line for line in text.splitlines() if "myself" in line), "")
     name = own.partition(" ")[0]
     found = re.findall(r"\[(\d+)-([<>])-(\w+)\]", own)
@@ -132,8 +133,8 @@ def read_moving(text: str) -> frozenset[tuple[int, str, str]]:
     )
 
 
-def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[Asked], list[Finding]]:
-    asked: list[Asked] = []
+def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[PrimaryReplies], list[Finding]]:
+    replies: list[PrimaryReplies] = []
     missing: list[Finding] = []
     for node in nodes:
         if not node.is_primary or node.slots == 0:
@@ -142,12 +143,13 @@ def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[Asked], list[Findin
             with node_of(url, node.address) as store:
                 config = _doctor_redis.config_of(store, (*_doctor_redis.ASKED, *OF_CLUSTER))
                 moving = read_moving(store.execute("CLUSTER", "NODES").decode(errors="replace"))
-                asked.append(Asked(node.address, _doctor_redis.info_of(store), config, moving))
+                info = _doctor_redis.info_of(store)
+                replies.append(PrimaryReplies(node.address, info, config, moving))
         except hotcount.HotcountError as error:
             found = f"a primary does not answer: {error}"
-            advice = "address_map= where clients reach nodes at other addresses"
+            advice = "address_map= if clients reach the nodes at other addresses"
             missing.append(Finding("node", "unknown", found, IN_REDIS, advice))
-    return asked, missing
+    return replies, missing
 
 
 OF_CLUSTER = ("cluster-node-timeout", "cluster-require-full-coverage")
@@ -159,13 +161,13 @@ def findings_of(cluster: dict[str, str], nodes: list[Node]) -> list[Finding]:
     if failing := [node.address for node in nodes if node.fails]:
         found = f"marked as failed: {', '.join(failing)}"
         findings.append(Finding("node", "warning", found, IN_REDIS, "start it, or CLUSTER FORGET"))
-    heirs = {node.primary for node in nodes if not node.is_primary and not node.fails}
+    replicated = {node.primary for node in nodes if not node.is_primary and not node.fails}
     primaries = [node for node in nodes if node.is_primary and node.slots and not node.fails]
-    if alone := [node.address for node in primaries if node.name not in heirs]:
-        found = f"no replica: {', '.join(alone)}; if it ends, its keys are refused"
-        findings.append(Finding("replicas", "warning", found, IN_REDIS, "CLUSTER REPLICATE on one"))
+    if alone := [node.address for node in primaries if node.name not in replicated]:
+        found = f"no replica: {', '.join(alone)}; if such a primary fails, its keys are refused"
+        findings.append(Finding("replicas", "warning", found, IN_REDIS, "CLUSTER REPLICATE"))
     if len(primaries) < 3:
-        few = f"{len(primaries)} primaries: a majority of them elects, so none can be lost"
+        few = f"{len(primaries)} primaries: a failover takes a majority of them, so none may fail"
         findings.append(Finding("primaries", "warning", few, IN_REDIS, "three, on three machines"))
     return findings
 
@@ -180,10 +182,10 @@ def slots_of(cluster: dict[str, str], nodes: list[Node]) -> Finding:
     return Finding("slots", "unsafe", f"{found}: keys are refused", IN_REDIS, advice)
 
 
-def moving_slots(asked: list[Asked], nodes: list[Node]) -> list[Finding]:
-    """Slots that move, or were left so when a reshard was interrupted."""
+def moving_slots(replies: list[PrimaryReplies], nodes: list[Node]) -> list[Finding]:
+    """Slots that are moving, or that an interrupted reshard has left half moved."""
     address = {node.name: node.address for node in nodes}
-    moves = sorted({move for one in asked for move in one.moving})
+    moves = sorted({move for one in replies for move in one.moving})
     if not moves:
         return []
     named = [
@@ -192,24 +194,24 @@ def moving_slots(asked: list[Asked], nodes: list[Node]) -> list[Finding]:
     ]
     more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
     found = (
-        f"slots on their way: {', '.join(named)}{more}; calls with an op_id and upserts wait there "
-        "for keys that the move has separated"
+        f"moving slots: {', '.join(named)}{more}; a call with an op_id or an upsert waits "
+        "while its keys are on both nodes"
     )
     advice = "if no reshard is running, one was interrupted: `redis-cli --cluster fix HOST:PORT`"
     return [Finding("moving slots", "warning", found, IN_REDIS, advice)]
 
 
-def settings_of(asked: list[Asked]) -> list[Finding]:
+def settings_of(replies: list[PrimaryReplies]) -> list[Finding]:
     """The settings of the primaries; one line for all if they are equal."""
 
-    def of_each(check: Callable[[Asked], list[Finding]]) -> list[Finding]:
+    def of_each(check: Callable[[PrimaryReplies], list[Finding]]) -> list[Finding]:
         found: dict[Finding, list[str]] = {}
-        for one in asked:
+        for one in replies:
             for finding in check(one):
                 found.setdefault(finding, []).append(one.address)
         return [
             finding
-            if len(addresses) == len(asked)
+            if len(addresses) == len(replies)
             else replace(finding, found=f"{', '.join(addresses)}: {finding.found}")
             for finding, addresses in found.items()
         ]
@@ -218,7 +220,7 @@ def settings_of(asked: list[Asked]) -> list[Finding]:
     findings += of_each(node_timeout)
     findings += of_each(lambda one: _doctor_redis.eviction(one.info))
     findings += of_each(lambda one: _doctor_redis.persistence(one.info, one.config))
-    # Primaries without a replica are named already.
+    # findings_of() reports primaries without a replica.
     findings += of_each(
         lambda one: (
             _doctor_redis.replicas(one.info, one.config)
@@ -227,18 +229,18 @@ def settings_of(asked: list[Asked]) -> list[Finding]:
         )
     )
     findings += of_each(lambda one: _doctor_redis.few_connections(one.info))
-    return findings + _doctor_redis.acknowledged() if asked else findings
+    return findings + _doctor_redis.acknowledged() if replies else findings
 
 
-def node_timeout(one: Asked) -> list[Finding]:
+def node_timeout(one: PrimaryReplies) -> list[Finding]:
     text = one.config.get("cluster-node-timeout")
     if text is None:
         return [Finding("node timeout", "unknown", "this user may not read it", IN_REDIS)]
     seconds = int(text) / 1000
     found = f"cluster-node-timeout {seconds:g} s: a failover takes one to three seconds more"
     if seconds <= SILENCE_LIMIT:
-        soon = f"{found}; stores leave a silent server after {SILENCE_LIMIT:g} s only"
-        return [Finding("node timeout", "warning", soon, IN_REDIS, "2 s or more, or silence_limit")]
+        soon = f"{found}; a store waits {SILENCE_LIMIT:g} s for a silent server"
+        return [Finding("node timeout", "warning", soon, IN_REDIS, "2 s or more")]
     if seconds > LATE:
         advice = "5 to 15 s, or a timeout of the store that is longer"
         return [Finding("node timeout", "warning", found, IN_REDIS, advice)]

@@ -13,12 +13,12 @@ KEPT_HERE = ("counters", "retry", "write_behind")
 # Features whose data recovers, by itself or by reconcile(), after Redis has lost it.
 MADE_ANEW = ("limiters", "sets", "cached", "views")
 
-USER = "a user and password in the URL who may run INFO and, to be told all, CONFIG GET"
+USER = "a user in the URL, with its password, that may run INFO, and CONFIG GET for all findings"
 TLS = "the port must speak TLS; the CA of your own certificates is named by ?ca_file=PATH"
 NO_TLS = Finding(
     "tls",
     "warning",
-    "another machine is asked without TLS: others may read and change what is sent",
+    "no TLS to another machine: the network can read and change the traffic",
     IN_REDIS,
     "use rediss://, or a network of your own",
 )
@@ -109,7 +109,7 @@ def sentinel(info: dict[str, str]) -> Finding:
 
 
 def has_all_slots(cluster: dict[str, str]) -> bool:
-    """Of a primary: whether it serves every key."""
+    """Whether a primary serves every key."""
     of_one = cluster.get("cluster_size") == "1" and cluster.get("cluster_state") == "ok"
     return of_one and cluster.get("cluster_slots_assigned") == "16384"
 

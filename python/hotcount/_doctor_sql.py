@@ -1,4 +1,4 @@
-"""`hotcount doctor` on databases: what the server says of its settings."""
+"""`hotcount doctor` on databases: the settings that a server reports."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hotcount._doctor_finding import IN_SQL, Finding, hosts_of, is_remote, numbe
 from hotcount.functions import database_settings, driver_calls_our_sqlite
 
 CORRUPTS = "a crash of the machine may corrupt the database"
-# Modules whose usual wheels contain SQLite.
+# Modules whose wheels on PyPI contain SQLite.
 OTHER_SQLITES = ("apsw", "pysqlite3", "sqlean", "sqlcipher3", "pysqlcipher3")
 LOSES = "the last commits may be lost in a crash"
-# Of a process of one thread: docs/reference/databases.md, "Connections".
+# The maximum for a process of one thread: docs/reference/databases.md, "Connections".
 SESSIONS = 3
-# For the answer of each of several hosts.
+# The timeout for each of several hosts, in seconds.
 HOST_S = 3.0
 
 
 def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
-    """names: of the tables of votes, as parameters of Votes."""
+    """names: the names of the tables and columns, as parameters of Votes."""
     with hotcount.Database(url) as database:
         settings = database_settings(database)
         most = database.max_readers + database.max_writers
@@ -34,7 +34,7 @@ def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
             findings = postgres(settings, url, sessions)
         else:
             findings = mysql(settings, url, sessions)
-        # Votes go to the primary.
+        # A server that refuses writes has no tables to check: votes go to its primary.
         if not any(each.check == "role" and each.state == "unsafe" for each in findings):
             findings += hosts(url)
             findings += _doctor_votes.look(database, names)
@@ -50,22 +50,22 @@ def refuses_writes(settings: dict[str, str]) -> bool:
 
 
 def is_node(settings: dict[str, str]) -> bool:
-    """Of a Galera cluster, whose nodes all take writes."""
+    """Whether it is a node of a Galera cluster, in which all nodes take writes."""
     return settings.get("wsrep_on", "OFF") in ("ON", "1")
 
 
 def hosts(url: str) -> list[Finding]:
-    """Which of several hosts take writes: one, or the nodes of one Galera cluster."""
+    """Checks that one of several hosts takes writes, or the nodes of one Galera cluster."""
     names = hosts_of(url)
     if len(names) < 2:
         return []
     before, _, after = url.partition(",".join(names))
     path, _, options = after.partition("?")
-    # A host alone is asked for whatever it is.
+    # With target_session_attrs, a URL of one host might refuse that host.
     kept = [one for one in options.split("&") if not one.startswith("target_session_attrs=")]
     after = f"{path}?{'&'.join(kept)}" if any(kept) else path
     alone, silent = [], []
-    nodes: dict[str, int] = {}  # How many each sees in its cluster.
+    nodes: dict[str, int] = {}  # The size of the cluster, as each node reports it.
     for name in names:
         try:
             with hotcount.Database(f"{before}{name}{after}", timeout=HOST_S) as database:
@@ -84,20 +84,20 @@ def hosts(url: str) -> list[Finding]:
 
 
 def check_hosts(alone: list[str], nodes: dict[str, int], silent: list[str], count: int) -> Finding:
-    """alone: hosts that take writes and are no nodes of a cluster."""
-    split = "votes at one are not at the other"
+    """alone: hosts that take writes and are not in a cluster."""
+    split = "a vote written to one is missing on the other"
     if alone and nodes:
-        both = f"{' and '.join(alone)} takes writes outside of the cluster of {', '.join(nodes)}"
+        both = f"{' and '.join(alone)} takes writes outside the cluster of {', '.join(nodes)}"
         advice = "let it join the cluster, or remove it from the URL"
         return Finding("hosts", "unsafe", f"{both}: {split}", IN_SQL, advice)
     if len(alone) > 1:
-        advice = "stop all but the one that was promoted last, and copy the others from it again"
+        advice = "stop all but the one that was promoted last, and copy it to the others"
         return Finding(
             "hosts", "unsafe", f"{' and '.join(alone)} take writes: {split}", IN_SQL, advice
         )
     if nodes and (fewest := min(nodes.values())) < len(nodes):
         both = f"{', '.join(nodes)} take writes, and the cluster of one of them has {fewest} nodes"
-        advice = "stop the nodes of all clusters but one, and let them join that one"
+        advice = "keep one cluster, stop the nodes of the others, and let them join it"
         return Finding("hosts", "unsafe", f"{both}: {split}", IN_SQL, advice)
     if silent:
         gone = f"{', '.join(silent)}: no answer within {HOST_S:.0f} s, or the login is refused"
@@ -107,34 +107,38 @@ def check_hosts(alone: list[str], nodes: dict[str, int], silent: list[str], coun
         return Finding("hosts", "warning", gone, IN_SQL, advice)
     if nodes:
         return Finding("hosts", "ok", f"{', '.join(nodes)} take writes, nodes of one cluster")
-    return Finding("hosts", "ok", f"{', '.join(alone) or 'none'} takes writes, one of {count}")
+    if not alone:
+        return Finding(
+            "hosts", "unsafe", f"none of {count} takes writes", IN_SQL, "start a primary"
+        )
+    return Finding("hosts", "ok", f"{alone[0]} takes writes, one of {count}")
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """Most that our processes open: of one thread each, and of any number of threads."""
+    """The maximum of sessions of our processes, with one thread each and with many."""
 
     of_one_thread: int
     of_many: int
 
 
 def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int, ...]) -> Finding:
-    """bounds: the oldest that runs, and the oldest that runs well."""
+    """bounds: the oldest version that works, and the oldest version that the tests run."""
     have = numbers(settings.get(name, "").partition(" ")[0])
     found = f"{what} {settings.get(name, '')}"
     if not have:
-        return Finding("version", "unknown", f"{what} does not say it", IN_SQL)
+        return Finding("version", "unknown", f"{what} does not report its version", IN_SQL)
     oldest, good = bounds
     wanted = ".".join(map(str, good))
     if have < oldest:
         return Finding("version", "unsafe", found, IN_SQL, f"{wanted} or newer")
     if have < good:
-        return Finding("version", "warning", found, IN_SQL, f"{wanted} or newer is what tests run")
+        return Finding("version", "warning", found, IN_SQL, f"{wanted} or newer, as in our tests")
     return Finding("version", "ok", found)
 
 
 def weak(settings: dict[str, str], name: str, good: tuple[str, ...], cost: str) -> list[Finding]:
-    """A setting that should have another value; nothing where the login may not read it."""
+    """Checks that a setting has a good value; unknown if the login may not read it."""
     value = settings.get(name)
     if value is None:
         return [Finding("durability", "unknown", f"{name} cannot be read", IN_SQL)]
@@ -150,14 +154,14 @@ def tls(has_tls: bool, url: str) -> list[Finding]:
         return [Finding("tls", "ok", "in use")]
     if not is_remote(url):
         return []
-    plain = "another machine is asked without TLS: others may read and change what is sent"
+    plain = "no TLS to another machine: the network can read and change the traffic"
     advice = "sslmode=verify-full; ssl_ca or ssl_fingerprint on MySQL"
     return [Finding("tls", "warning", plain, IN_SQL, advice)]
 
 
 def room(most: int, sessions: Sessions) -> Finding:
     found = (
-        f"max_connections {most} for up to {sessions.of_one_thread} sessions of ours, or "
+        f"max_connections {most}; hotcount opens up to {sessions.of_one_thread} sessions, or "
         f"{sessions.of_many} if each process has many threads"
     )
     if sessions.of_one_thread > most:
@@ -172,16 +176,16 @@ def sqlite(settings: dict[str, str]) -> list[Finding]:
     findings = [at_least(settings, "version", "SQLite", (3, 35), (3, 40))]
     mode = settings["journal_mode"]
     if mode == "memory":
-        gone = "in memory: votes go with the process"
+        gone = "in memory: the votes end with the process"
         findings.append(Finding("durability", "unsafe", gone, IN_SQL, "sqlite:///FILE"))
     elif mode != "wal":
         slow = f"journal_mode {mode}: readers and the writer wait for each other"
         findings.append(
-            Finding("durability", "warning", slow, IN_SQL, "a file that is not read-only")
+            Finding("durability", "warning", slow, IN_SQL, "a file that may be written")
         )
     else:
         findings.append(Finding("durability", "ok", "journal_mode wal"))
-    # 2 is FULL, 3 EXTRA: of our own connections, which set it.
+    # 2 is FULL, 3 EXTRA. Each connection of hotcount sets it.
     if mode != "memory":
         synchronous = {"synchronous": settings.get("synchronous", "")}
         findings += weak(synchronous, "synchronous", ("2", "3"), LOSES)
@@ -197,15 +201,15 @@ def libraries() -> Finding:
     except ImportError:
         shared = True
     if not shared:
-        own = "Python's sqlite3 brings an SQLite library of its own"
-        advice = "one that uses the system's; else open this file through hotcount alone"
+        own = "Python's sqlite3 has an SQLite library of its own"
+        advice = "a Python with the system's library; else open this file with hotcount alone"
         return Finding("libraries", "unsafe", own, IN_SQL, advice)
     found = [name for name in OTHER_SQLITES if importlib.util.find_spec(name) is not None]
     if found:
         installed = f"{', '.join(found)} installed, with an SQLite library of its own"
-        advice = "no process that opens this file through hotcount opens it through it too"
+        advice = "in a process that uses hotcount, do not open this file with them"
         return Finding("libraries", "warning", installed, IN_SQL, advice)
-    return Finding("libraries", "ok", "Python's sqlite3 uses the same")
+    return Finding("libraries", "ok", "Python's sqlite3 uses the same library")
 
 
 def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Finding]:
@@ -225,7 +229,7 @@ def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Fin
                 "unsafe",
                 "a standby, or read-only: it refuses writes",
                 IN_SQL,
-                "its primary",
+                "name its primary",
             )
         )
     else:
@@ -239,7 +243,7 @@ def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Fin
     else:
         findings.append(Finding("isolation", "ok", level))
     if settings.get("pooled") == "on":
-        pooled = "in between: statements are not kept prepared"
+        pooled = "in use: no statement stays prepared"
         findings.append(Finding("pooler", "ok", pooled))
     findings += standbys(settings)
     reserved = int(settings.get("superuser_reserved_connections", "0"))
@@ -252,23 +256,25 @@ def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Fin
 def standbys(settings: dict[str, str]) -> list[Finding]:
     names = settings.get("synchronous_standby_names")
     level = settings.get("synchronous_commit", "on")
-    # Of a login that may not look at standbys there is none of the two.
+    # A login that may not see standbys gets neither value.
     if names and settings.get("synchronous_replicas") == "0":
-        alone = f"synchronous_standby_names {names}, and none of them is connected: commits wait"
+        alone = f"synchronous_standby_names {names}: none of them is connected, and commits wait"
         advice = "start one, or ALTER SYSTEM RESET synchronous_standby_names"
         return [Finding("standbys", "unsafe", alone, IN_SQL, advice)]
     if int(settings.get("replicas", "0")) == 0:
         return []
     findings = []
     if names and level in ("local", "off"):
-        alone = f"synchronous_commit {level} waits for none: a failover loses the last commits"
+        alone = (
+            f"synchronous_commit {level} waits for no standby: a failover loses the last commits"
+        )
         findings.append(Finding("standbys", "warning", alone, IN_SQL, "synchronous_commit = on"))
     elif not names:
         findings.append(
             Finding(
                 "standbys",
                 "warning",
-                "asynchronous: a failover loses the commits that they had not received",
+                "asynchronous: a failover loses the commits that the new primary had not received",
                 IN_SQL,
                 "synchronous_standby_names",
             )
@@ -278,8 +284,8 @@ def standbys(settings: dict[str, str]) -> list[Finding]:
         findings.append(Finding("standbys", "ok", f"{said}{settings['replicas']} take part"))
     lag = float(settings.get("replica_lag_seconds", "0"))
     if lag > 10:
-        late = f"{lag:.0f} s behind: counts from read_url are as old, a promotion takes as long"
-        advice = "its disk, long queries on it, and the network between"
+        late = f"{lag:.0f} s behind: counts from read_url are so old, and a promotion takes so long"
+        advice = "check its disk, its long queries and the network"
         findings.append(Finding("replica lag", "warning", late, IN_SQL, advice))
     else:
         findings.append(Finding("replica lag", "ok", f"{lag:.1f} s"))
@@ -287,7 +293,7 @@ def standbys(settings: dict[str, str]) -> list[Finding]:
 
 
 def galera(settings: dict[str, str]) -> list[Finding]:
-    """A node of MariaDB Galera; nothing where there is none."""
+    """The findings about a node of MariaDB Galera; none for another server."""
     if not is_node(settings) or "wsrep_ready" not in settings:
         return []
     size = int(settings.get("wsrep_cluster_size", "0"))
@@ -300,10 +306,10 @@ def galera(settings: dict[str, str]) -> list[Finding]:
         return [Finding("galera", "unsafe", refuses, IN_SQL, advice)]
     findings = []
     if size < 3:
-        few = f"{found}: with one node fewer there is no majority"
-        findings.append(Finding("galera", "warning", few, IN_SQL, "three nodes, or garbd as third"))
+        few = f"{found}: the loss of one node ends the majority"
+        findings.append(Finding("galera", "warning", few, IN_SQL, "three nodes, or two and garbd"))
     elif state != "Synced":
-        late = f"{found}: it lags, or gives its state to a node that joins"
+        late = f"{found}: the node lags, or sends its state to a joining node"
         findings.append(
             Finding("galera", "warning", late, IN_SQL, "another node until it is Synced")
         )
@@ -311,7 +317,7 @@ def galera(settings: dict[str, str]) -> list[Finding]:
         findings.append(Finding("galera", "ok", found))
     method = settings.get("wsrep_sst_method", "")
     if method in ("rsync", "mysqldump"):
-        blocks = f"wsrep_sst_method {method}: a node that joins stops the writes of its donor"
+        blocks = f"wsrep_sst_method {method}: a joining node stops the writes of its donor"
         findings.append(Finding("galera", "warning", blocks, IN_SQL, "mariabackup"))
     return findings
 
@@ -327,11 +333,11 @@ def mysql(settings: dict[str, str], url: str, sessions: Sessions) -> list[Findin
         *tls(bool(settings.get("Ssl_cipher")), url),
     ]
     if settings.get("log_bin", "OFF") in ("ON", "1"):
-        lacks = "the binary log may lack the last commits after a crash, and replicas with it"
+        lacks = "after a crash the binary log and the replicas may lack the last commits"
         findings += weak(settings, "sync_binlog", ("1",), lacks)
     if refuses_writes(settings):
         findings.append(
-            Finding("role", "unsafe", "read_only: it refuses writes", IN_SQL, "its primary")
+            Finding("role", "unsafe", "read_only: it refuses writes", IN_SQL, "name its primary")
         )
     else:
         findings.append(Finding("role", "ok", "primary"))

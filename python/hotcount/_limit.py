@@ -282,8 +282,8 @@ class Held(Generic[Owner]):
         "_is_ended": None,
         "_owner": None,
         "_process": None,
-        "decision": "What the store answered: whether there was room, and what remains.",
-        "key": "The key that it is of.",
+        "decision": "The store's decision: whether there was room, and how much remains.",
+        "key": "The limited key.",
     }
 
     key: LimiterKey

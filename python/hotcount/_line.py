@@ -124,7 +124,7 @@ class Line:
         timeouts, and one that is late is not asked by all of them at once."""
         try:
             decision = await ask()
-        except ConfigError:  # Of the head's own arguments.
+        except ConfigError:  # The head's own arguments are bad.
             raise
         except HotcountError as error:
             self._fail(error)

@@ -77,7 +77,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         "calibrate": "The ceiling of this machine and the generator; 5 to 15 s. Later runs report "
         "their distance to it (kept in ~/.cache/hotcount)",
         "compare": "hotcount-load compare, with intervals of 95 %% and tests of the differences",
-        "diff": "What differs between two folders of run or compare, and what is noise",
+        "diff": "The differences between two folders of run or compare, apart from noise",
     }[command]
     own = Parser(
         prog=f"hotcount load {command}",

@@ -147,7 +147,7 @@ def _name_of_ratio(part: Document) -> str:
 
 
 def _heads(part: Document) -> tuple[str, str, str]:
-    """Of the rate, the ratio and of intervals."""
+    """The column heads of the rate, the ratio and the intervals."""
     rate = throughput(part["settings"]["mix"]).replace("_per_s", "/s")
     of_p99 = "p99 " if part["settings"]["rate_per_s"] is not None else ""
     ends = "95 %" if part["rounds"] >= LEAST_ROUNDS else "min .. max"

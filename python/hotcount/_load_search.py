@@ -31,13 +31,13 @@ def _seconds(seconds: float) -> str:
 
 
 def confirming_seed(seed: int, confirmation: int) -> int:
-    """The traffic seed of the confirming trial with this number, from 1: each has its own random
-    traffic. At most 53 bits, so that a double holds it."""
+    """The seed for the traffic of confirming trial 1, 2, ...: the traffic of each trial differs. At
+    most 53 bits, so that a double holds it."""
     return int(np.random.SeedSequence([seed, confirmation]).generate_state(1, np.uint64)[0]) >> 11
 
 
 def _why_over(trial: Document) -> str | None:
-    """Why the search of this strategy ends after the trial; None: it continues."""
+    """The reason why the search ends after this trial; None: it continues."""
     if trial["conclusion"] == BROKEN:
         return str(trial["reasons"][0])
     if trial["result"]["interrupted"]:
@@ -87,7 +87,8 @@ def _search_one(
             before_s = clock() - start
             if longest_s and before_s + longest_s > max_time_s:
                 found["reasons"].append(
-                    f"--max-time {time_text(max_time_s)} was over before a rate was confirmed; "
+                    f"--max-time {time_text(max_time_s)} ended the search before a rate was "
+                    f"confirmed; "
                     f"{search.held_words()}"
                 )
                 break
@@ -155,7 +156,7 @@ def search(
 
 
 def slowest(found: Document) -> Document | None:
-    """Of the trials that confirmed the rate, the one with the highest 99th percentile."""
+    """The trial with the highest 99th percentile among those that held at the confirmed rate."""
     confirmed = [
         trial for trial in found["trials"]
         if trial["held"] and trial["rate_per_s"] == found["rate_per_s"]
@@ -194,18 +195,18 @@ def search_text(document: Document) -> str:
         f"The highest rate under {document['slo']}, on {machine_of(document)}\n\n"
         f"{table(head, rows)}\n{notes}"
     )
-    if not places:  # Of no rate there is nothing to explain.
+    if not places:  # No strategy has a rate.
         return text
     return text + (
-        "\nEach rate held in three trials, each with traffic of its own; "
-        '"refused at" is the lowest rate above that failed twice.\n'
-        'Percentiles are those of the slowest of the three. "generator": its '
+        "\nEach rate held in three more trials, each with other random traffic; "
+        '"refused at" is the lowest higher rate, at which two trials failed.\n'
+        'Percentiles are those of the slowest trial that held at the rate. "generator": its '
         f"ceiling divided by the rate.\n\nWhat an acknowledgement means\n{places}"
     )
 
 
 def search_markdown(document: Document) -> str:
-    """A row of a table for each strategy, under a head."""
+    """A table in Markdown, with a row for each strategy."""
     head = ["strategy", f"operations/s with {document['slo']}", "refused at", "votes/s", "p50 ms",
             "p99 ms", "what the next rate misses"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]

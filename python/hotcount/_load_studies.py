@@ -167,7 +167,7 @@ def _writes_per_s(trial: Document) -> float:
 
 
 def _law(found: Document, seed: int) -> Document | None:
-    """Of the rounds that have all numbers of callers."""
+    """The law of the complete rounds, which have all numbers of callers."""
     points = found["points"]
     rounds = min(len(point["writes_per_s"]) for point in points)
     return fit_law(
@@ -300,8 +300,8 @@ FIRST_RATE, LAST_RATE, STEP = 10_000.0, 20e6, 1.5
 
 
 def calibrate(runs: Runs) -> Document:
-    """What this machine and the generator can do by themselves, by runs of a strategy that does
-    nothing: the rate of a closed loop, the highest rate of an open loop that was carried, and how
+    """The limits of this machine and the generator, measured with a strategy that does nothing: the
+    rate of a closed loop, the highest rate of an open loop that was carried, and how
     late sleeps end and how long flushes take around them."""
     trials: list[Document] = []
 

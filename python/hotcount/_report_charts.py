@@ -29,8 +29,8 @@ COLOURS = (
 
 
 def ticks(values: Iterable[float]) -> dict[str, Any]:
-    """Of a logarithmic axis: plotly writes no whole numbers on one that spans less than a decade,
-    and bare digits between the decades of a longer one.
+    """The ticks of a logarithmic axis. By itself plotly writes no whole numbers on an axis of less
+    than a decade, and bare digits between the decades of a longer one.
     """
     known = [value for value in values if value > 0]
     if not known:
@@ -90,7 +90,7 @@ def of_databases(parts: Iterable[Part]) -> list[Chart]:
 
 
 def meaning(rows: Sequence[Row]) -> str:
-    """Of a figure with two others in brackets, what the three are."""
+    """The meaning of a figure with two others in brackets."""
     rounds = max(row.rounds for row in rows)
     if rounds == 1:
         return "of one round"

@@ -110,7 +110,7 @@ def _allowed(audit: dict[str, Any] | None) -> int:
 
 
 def kept(allowed: dict[str, int]) -> str:
-    """Of an audit that found no promise broken: for each strategy what its contract allows."""
+    """The result of an audit without a broken promise: the findings that contracts allow."""
     names = [name for name, findings in allowed.items() if findings]
     if not names:
         return "The audit found every promise kept: nothing acknowledged was lost or doubled"
@@ -173,8 +173,8 @@ def _limit(settings: dict[str, Any], without_an_answer: int) -> float | None:
 
 
 def _p99_interval(latency: dict[str, Any]) -> tuple[float, float] | None:
-    """Of the median of the rounds' p99, widened to hold the p99 of all their calls; of results
-    before `hotcount load`, of that one."""
+    """The interval of the median of the rounds' p99, widened to hold the p99 of all their calls; in
+    results from before `hotcount load`, the interval of that p99."""
     ends = latency.get("p99_by_round", {}).get("interval") or latency.get("p99_interval")
     if not ends:
         return None
@@ -228,7 +228,7 @@ NAMES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL", "sqli
 
 
 def _heading(settings: dict[str, Any], database: str) -> str:
-    """Of a part: "Votes on PostgreSQL, closed loop"."""
+    """The heading of a part: "Votes on PostgreSQL, closed loop"."""
     what = WORKLOADS.get(settings["workload"], settings["workload"])
     kind, dash, other = database.partition("-")
     if database:

@@ -42,7 +42,7 @@ def _of_trial(found: dict[str, Any], trial: dict[str, Any]) -> dict[str, Any]:
         "p99_ms": latency["p99"] / 1000,
         "p999_ms": latency["p999"] / 1000,
         "without_an_answer": done["failed"] + done["unknown"] + result["offered"]["censored"],
-        # Of a search: whether it met the SLO.
+        # In a search: whether the trial met the SLO.
         "held": trial.get("held", trial["conclusion"] == "passed"),
     }
 

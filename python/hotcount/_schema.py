@@ -40,7 +40,7 @@ def add_names(parser: argparse._ActionsContainer) -> None:
     for name, default in NAMES:
         option = f"--{name.replace('_', '-')}"
         add(option, default=default, metavar="NAME", help=f"default: {default}")
-    add("--no-item-count", action="store_true", help="the items have no such column")
+    add("--no-item-count", action="store_true", help="the item table has no count column")
 
 
 def names_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -58,23 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
     add("--dialect", choices=dialect_names())
     add("--strategy", choices=strategies, default="batched", help="of Votes")
     add_names(parser)
-    add("--no-foreign-key", action="store_true", help="votes refer to no items")
+    add("--no-foreign-key", action="store_true", help="the vote tables do not reference the items")
     add(
         "--existing-counts",
         choices=["keep", "recount"],
-        help="counts that are not the sum of their votes (default: refuse)",
+        help="for counts that differ from the sum of their votes (default: refuse)",
     )
     add(
         "--outside-writes",
         choices=["none", "deletes", "count"],
-        help="triggers that count rows that others write to the votes of a URL",
+        help="triggers that count the writes of other programs; needs a URL",
     )
     add(
         "--timeout",
         type=float,
         default=600,
         metavar="SECONDS",
-        help="to read the tables of a URL (default: 600)",
+        help="the time limit for reading the tables of a URL (default: 600)",
     )
     add("--json", action="store_true", help="the result as JSON")
 
@@ -82,14 +82,14 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
 def votes_of_tables(
     database: hotcount.Database | str, strategy: Any, names: dict[str, Any]
 ) -> hotcount.Votes:
-    """Votes for their tables alone. Some strategies need a cache to be made, to which no connection
-    is made."""
+    """Votes whose tables alone are used. Some strategies need a cache in the constructor; nothing
+    connects to it."""
     caches = {"cached": "memory://", "write_behind": "redis://localhost"}
     return hotcount.Votes(database, caches.get(strategy), strategy, **names)
 
 
 def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
-    """The SQL that the tables behind a URL still need."""
+    """Prints the SQL that the tables behind a URL still need."""
     with votes_of_tables(options.url, options.strategy, names) as votes:
         text = votes.migration(
             existing_counts=options.existing_counts,
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         migration(options, names)
         return 0
     if not options.dialect:
-        options.refuse("--dialect says for which database, or a URL")
+        options.refuse("give --dialect, or the URL of a database")
     dialect = options.dialect
     parts = {
         "votes": votes_schema(dialect, options.strategy, **names).strip(),

@@ -17,13 +17,14 @@ from hotcount.stores import AnyDatabase, KeyValueStore
 Strategy = Literal["naive", "slotted", "batched", "cached", "write_behind"]
 Consistency = Literal["cached", "exact"]
 MissingItems = Literal["refuse", "create"]
-# reconcile() calls it with the last item that is done, the items looked at and those that differ.
+# reconcile() calls it with the last checked item, the number of checked items and the number of
+# items whose count differed.
 Progress = Callable[[Any, int, int], object]
 
 
 @attributes
 class VotesBase(Handle):
-    """The constructor, the options and the calls without waiting, of the sync and the aio class."""
+    """The constructor, the options and the calls that do not wait, of both Votes classes."""
 
     __slots__ = ()
 
@@ -93,57 +94,59 @@ class VotesBase(Handle):
         Args:
             db: A Database (sync or aio), or its URL.
             cache: A Memory or a Redis, or its URL. 'cached' needs one, 'write_behind' a Redis.
-                'batched' keeps copies of its counts there, published by folds, for count(). A
-                Memory is for one process; SQLite does without.
+                With 'batched', folds copy the counts there, for count(); not over SQLite. A Memory
+                serves one process.
             strategy: How votes are written and counted; see Votes.
             slots: Cells for each item of 'slotted', 1 to 10,000.
             item_table, item_id, vote_table, vote_item, vote_user, vote_value, vote_previous,
                 vote_version: Names of tables and columns. A table may stand in a schema
                 ('app.item', in MariaDB a database), and a name that has a dot in quotation marks
                 ('app."my.item"').
-            item_count: The item table's column for counts. None: it has none; 'batched' and
-                'slotted' keep counts in cells, and plain SQL reads the view {vote_table}_count.
-            item_type, user_type: int, str or uuid.UUID, as the tables have them.
-            max_age: 'cached', 'write_behind': seconds that this object uses the tables' id before
-                it reads it again. 'batched': seconds that a copy in the cache lives, and so how old
-                it may be if a fold could not reach the cache.
+            item_count: The item table's column for counts. None: the table has no such column.
+                'batched', 'slotted' and 'write_behind' then keep counts in cells, and plain SQL
+                reads the view {vote_table}_count; 'naive' and 'cached' need the column.
+            item_type, user_type: int, str or uuid.UUID: the type of ids in the tables.
+            max_age: 'cached', 'write_behind': seconds after which this object reads the tables' id
+                again. 'batched': seconds after which a count in the cache expires; a count that no
+                fold could replace is at most so old.
             retention: 'cached': seconds that a count stays in the cache after its last vote.
             page: 'cached': counts that a worker saves at once, 1 to 100,000. 'write_behind': votes
                 that it writes at once, at most 5,000.
             interval: Seconds between two rounds of a worker.
             workers: Threads of a worker, and of this object for calls of hotcount.aio, 1 to 64.
-                Callers that wait need none. More than 2 gain nothing with 'batched' and 'cached'.
-            max_batch: Most votes in one transaction of 'batched', 'cached' and of a worker of
+                Calls of hotcount.Votes use none. More than 2 gain nothing with 'batched' and
+                'cached'.
+            max_batch: The maximum of votes in a transaction of 'batched', 'cached' and a worker of
                 'write_behind'.
             max_delay: Seconds that a transaction waits for more votes.
-            missing_items: A vote for an item that has no row is an IntegrityError ('refuse'; with
-                'write_behind' it is set aside later, and stats() counts it), or makes the row
-                ('create').
-            fold_interval: 'batched' on servers: least seconds between two folds, 0.01 to 3600, and
-                so how far item.vote_count lags. Exact counts sum the waiting rows. Rows that
-                triggers write for other programs (outside_writes) wait for 5 s if this is shorter.
+            missing_items: The result of a vote for an item without a row. 'refuse': an
+                IntegrityError; 'write_behind' sets the vote aside later, and stats() counts it.
+                'create': the vote creates the row.
+            fold_interval: 'batched' on servers: the minimum of seconds between two folds, 0.01 to
+                3600, by which item.vote_count lags. Exact counts include rows that wait for a fold.
+                Rows of triggers (outside_writes) wait up to 5 s, even if this is shorter.
             foreign_key: False makes vote tables that do not reference the items, so that voters do
                 not lock the item's row; the votes of a deleted item stay.
             read_url: A replica of the database, for reads with consistency 'cached'; not for
-                'cached', 'write_behind' and SQLite. A Count from there has .source 'replica',
-                .exact False, and in .as_of a time for which it has every vote acknowledged before.
-            read_max_lag: Seconds, 0.1 to 3600. If the replica's answer may be older, or the replica
-                is unreachable or of another database, the primary answers within the same timeout;
-                stats() counts it, and the logger 'hotcount' has a warning for each outage. While
-                any process reads the replica, a row of {vote_table}_meta is written to the primary
-                every quarter of read_max_lag.
+                'cached', 'write_behind' and SQLite. A Count from there has .source 'replica' and
+                .exact False. It contains every vote that was acknowledged before its .as_of.
+            read_max_lag: Seconds, 0.1 to 3600. The primary answers, within the same timeout, if
+                the replica's answer may be older, or if the replica is unreachable or belongs to
+                another database. stats() counts such reads, and the logger 'hotcount' has a warning
+                for each outage. While a process reads the replica, it writes a row of
+                {vote_table}_meta to the primary every quarter of read_max_lag.
             max_pending: 'write_behind': the maximum of waiting votes in each of 16 streams, 1 to
-                500,000, at about 80 bytes each; one more is a CapacityError. So by default 1.6
-                million votes may wait and be at risk in all, and 100,000 of one item.
+                500,000, at about 80 bytes each; one more is a CapacityError. By default 1.6
+                million votes may wait, and be at risk, in total, and 100,000 votes of one item.
             max_queue: The maximum of votes that wait to be written, 1 or more, at about 0.5 KB
                 each. One more is a CapacityError; a cast_many waits for room within its timeout.
 
         'write_behind' acknowledges a vote when it is in a stream of Redis; contract() names the
         votes that Redis may lose. A worker (sync_worker(), `hotcount sync`) writes votes to the
         database. toggle and remove_item first write the waiting votes of the item's stream,
-        erase_user and prune those of all streams. A vote that the database refuses with an error
-        that may concern all votes, such as a trigger's, is set aside once other votes are written;
-        until then these calls fail with its error.
+        erase_user and prune those of all streams. The database may refuse a vote with an error that
+        may concern all votes, such as an error of a trigger. Such a vote is set aside once another
+        vote has been written; until then these calls fail with its error.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.
@@ -172,7 +175,7 @@ class VotesBase(Handle):
         """A worker that saves counts of 'cached', or votes of 'write_behind', to the database.
 
         Raises:
-            ConfigError: The strategy needs none.
+            ConfigError: The strategy has no worker.
 
         Example:
             >>> import hotcount
@@ -219,8 +222,8 @@ class SyncWorker(Handle):
     Votes.sync_worker() and WriteBehindCounter.sync_worker() make one.
 
     Any number of workers may run at once, in threads and processes: each step is fenced, so a
-    worker that dies or stalls between two steps loses nothing and overwrites nothing. A worker ends
-    when its votes are closed.
+    worker that dies or stalls between two steps loses nothing and overwrites nothing. run() ends
+    with ClosedError when the Votes or WriteBehindCounter is closed.
     """
 
     __slots__ = ("__weakref__",)
@@ -229,17 +232,18 @@ class SyncWorker(Handle):
     def __init__(self, votes: Handle) -> None:
         """votes: Votes or a WriteBehindCounter, sync or aio.
 
-        Votes with another strategy than 'cached' and 'write_behind' are a ConfigError.
+        Votes of a strategy other than 'cached' and 'write_behind' are a ConfigError.
         """
 
     @native
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
-        """Reads every count in the cache once, or writes the votes that wait there.
+        """Saves each changed count of the cache, or writes the votes that wait there.
 
         Args:
-            timeout: Seconds for the whole round, which waits so long for a node of a cluster that
-                is away. None: 60, and 1 for such a node. The counts or votes of other nodes are
-                saved, and the round fails with the node's error. Call it again after any error.
+            timeout: Seconds for the round, which waits for a round of another thread and for a
+                cluster node that does not answer. None: 60, and 1 for such a node. The counts or
+                votes of other nodes are saved, and the round fails with the node's error. Call it
+                again after any error.
 
         Example:
             >>> import hotcount
@@ -259,7 +263,8 @@ class SyncWorker(Handle):
         greenlets run meanwhile.
 
         Args:
-            stop: The call returns when this is set and the present round has ended. None: never.
+            stop: The call returns when this is set and the round under way has ended. None: the
+                call does not return.
 
         Example:
             >>> import hotcount, threading
@@ -273,7 +278,7 @@ class SyncWorker(Handle):
         gevent_monkey = sys.modules.get("gevent.monkey")
         if gevent_monkey is None or not gevent_monkey.is_module_patched("threading"):
             return self._run(stop)
-        # A wait in C++ would keep the greenlet that is to set stop from ever running.
+        # A wait in C++ would block the greenlet that sets stop.
         importlib.import_module("gevent").get_hub().threadpool.apply(self._run, (stop,))
 
     @native
@@ -284,9 +289,9 @@ class SyncWorker(Handle):
     def stats(self) -> dict[str, Any]:
         """The numbers of rounds and of failed rounds, and the sums of their SyncRounds.
 
-        unsettled and at_risk are of the latest round. last_error is of the last failed round, empty
-        if there is none. last_round_s: seconds since the last successful round, or since the worker
-        was made.
+        unsettled and at_risk are those of the latest round. last_error is the error of the last
+        failed round, or empty. last_round_s: seconds since the last successful round, or since the
+        worker was made.
 
         Example:
             >>> import hotcount

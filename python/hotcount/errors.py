@@ -84,7 +84,7 @@ class HotcountError(Exception):
     user: int | str | None = None
     """The user of a vote."""
     missing: str | None = None
-    """Of an IntegrityError of a vote: 'item' or 'user', whichever has no row."""
+    """In an IntegrityError of a vote: 'item' or 'user', the one without a row."""
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         # One argument to the builtin: OSError, a base of some below, reads two as errno, strerror.

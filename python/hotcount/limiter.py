@@ -254,7 +254,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         *,
         timeout: Seconds | None = None,
     ) -> tuple[Decision, tuple[str, ...]]:
-        """Takes the hits of one store, all or none; each hit's reason, 'allowed' from the store."""
+        """Takes the hits of one store, all or none; returns the decision and each hit's reason."""
 
     @native
     def hit(
@@ -311,7 +311,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """hit(), up to 10 ms early: retry_after is then the time until the hit may be used."""
+        """hit(), up to 10 ms ahead: retry_after is the time until the hit may be used."""
 
     @native
     def hit_many(
@@ -472,7 +472,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
         Waiters of this object for one key and rate are a queue, first come first served: the first
         one hits, the others sleep. A large cost at the head holds up small ones behind it. Other
-        objects and processes have queues of their own, and hit() passes all of them. Of a limit
+        objects and processes have queues of their own, and hit() passes all of them. With a limit
         without a burst ("50/second burst 1") the head takes its hit up to 10 ms ahead, and returns
         when its time has come: while others wait, nearly each hit() of the same limit is refused.
 

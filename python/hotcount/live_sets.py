@@ -308,7 +308,7 @@ class LiveSets(Lifetime, LiveSetsBase):
             match: A pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis.
             dry_run: Only counts.
             timeout: Seconds for the whole sweep. None: the store's for each page of about 500 keys,
-                and 100 times that for all. What was deleted before it passed stays deleted.
+                and 100 times that for all. Sets deleted before a timeout stay deleted.
 
         Example:
             >>> import hotcount
@@ -504,7 +504,7 @@ class Rebuild(RebuildBase):
 
     @native
     def _finish(self, *, timeout: Seconds | None = None) -> None:
-        """publish(), but nothing after publish() or abandon()."""
+        """publish(); does nothing after publish() or abandon()."""
 
 
 # -- rebuild_many() --------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class PeriodCounterBase(Handle, Generic[Added]):
 
         Args:
             store: A Memory or a Redis (sync or aio), or its URL.
-            period: What a number is of.
+            period: The period of each number.
             tz: An IANA name, as zoneinfo knows it.
             keep: How many periods are kept, the present one included: 1 or more, and at most 100
                 years of them. More costs a key for each period in which there was an add. If

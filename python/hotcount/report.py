@@ -81,15 +81,15 @@ class Row:
     reads: str
     reasons: tuple[str, ...]
     percentiles: tuple[tuple[float, float], ...]
-    cpu_us: float | None  # Of the generator with the library in it, for each call.
+    cpu_us: float | None  # Processor time of the generator and the library for each call.
     transactions_per_write: float | None  # None: none were counted.
-    # Of 100 reads, 99 had a number that was right so many ms before they were sent, or later; and
-    # how many reads were stale by at most so many ms. None, empty: no reads were checked.
+    # The p99 of the staleness of reads, and pairs (ms, reads that were stale by at most so many
+    # ms). None, empty: no reads were checked.
     stale_p99_ms: float | None
     staleness: tuple[tuple[float, int], ...]
     reference: bool = False  # The baseline once more: the control, or with other callers.
     promise: str = (
-        ""  # What a read says of the writes before it: "exact". Empty: it tells no count.
+        ""  # The promise of a read about earlier writes: "exact". Empty: reads return no count.
     )
     # The servers' cost of each acknowledged write; None: not known, for the reason in `not_known`.
     log_bytes: float | None = None
@@ -101,8 +101,8 @@ class Row:
     calls: int = 0  # That the percentiles are of.
     rounds: int = 1
     interval: bool = False  # There are enough rounds for intervals of 95 %.
-    # Of an open loop in a comparison: the share of the schedule that was sent in time, in the worst
-    # round, and whether a round was overloaded. Percentiles and ratios then say nothing.
+    # For an open loop in a comparison: the share of the schedule that was sent in time, in the
+    # worst round, and whether a round was overloaded. Percentiles and ratios then say nothing.
     offered: float | None = None
     overloaded: bool = False
     # The latency in ms that the percentiles have for calls that failed or had no answer. None:
@@ -121,8 +121,8 @@ class Part:
     rows: tuple[Row, ...]
     heading: str = ""  # For people: "Votes on PostgreSQL, closed loop".
     workload: str = ""
-    database: str = ""  # Of several databases, the one that these strategies are on.
-    rate_per_s: float | None = None  # Of an open loop.
+    database: str = ""  # The database of these strategies, if there are several.
+    rate_per_s: float | None = None  # The rate of an open loop.
     notes: tuple[str, ...] = ()
 
 
@@ -154,7 +154,7 @@ class Measured:
     warmup_s: float = 0.0
     faults: tuple[Fault, ...] = ()
     study: tuple[dict[str, Any], ...] = ()  # Of search, sweep and scale: each strategy's, as JSON.
-    slo: str = ""  # Of a search.
+    slo: str = ""  # The SLO of a search.
 
     def rows(self) -> list[dict[str, Any]]:
         """For ``pandas.DataFrame(measured.rows())``: a dict for each strategy of each part.

@@ -235,14 +235,14 @@ class Count(Result):
     found an uncounted cascade or a wrong count: in create_tables(), migration(), stats() or
     reconcile(dry_run=True)."""
     as_of: float
-    """The time of the read, in seconds since 1970 UTC. Of a cached copy: the time of the fold that
-    counted it. Of a replica: a time for which it has every vote acknowledged before."""
+    """The time of the read, in seconds since 1970 UTC. For a copy in the cache: the time of the
+    fold that counted it. A replica has every vote that was acknowledged before this time."""
     source: str
     """The place of the read: 'sql', 'cache' or 'replica'."""
     pending: int
     """Votes acknowledged but not yet in value. With 'write_behind': the votes in the item's stream,
-    which other items share, so an upper bound; -1 if Redis did not answer. Of a WriteBehindCounter:
-    adds in value that the database does not have yet."""
+    which other items share, so an upper bound; -1 if Redis did not answer. For a
+    WriteBehindCounter: adds in value that the database does not have yet."""
 
     def __int__(self) -> int:
         """Its value."""
@@ -342,8 +342,8 @@ class FlushReport(Result):
 
     acked: int
     """Items whose count in the item table was brought up to date. With 'write_behind': votes that
-    waited when the call began and are in the database now. Of a WriteBehindCounter: keys that Redis
-    or the database has now."""
+    waited when the call began and are in the database now. For a WriteBehindCounter: keys that
+    Redis or the database has now."""
     pending: int
     """Items (with 'write_behind' votes) not reached before the deadline."""
     at_risk: int

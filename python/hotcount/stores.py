@@ -149,10 +149,10 @@ class RedisBase(Handle):
                 begins a hash tag, and all keys are in one slot: "{app}:". The prefix closes it.
             client_name: What CLIENT LIST shows.
             silence_limit: Seconds that a server that owes replies may say nothing before its
-                connection is given up for another. None: 1.5, or timeout if that is longer and the
-                URL names no Sentinels, which replace a silent server. The outcome of what was sent
-                is unknown then, also for calls with more time. Longer: for commands that take the
-                server longer. Shorter: a dead connection is replaced sooner.
+                connection is replaced. None: 1.5; for one server timeout if that is longer, because
+                only Sentinels and clusters replace a server. The outcome of the commands that were
+                sent is then unknown, even if their calls had more time. Longer: for commands that
+                take the server longer. Shorter: a dead connection is replaced sooner.
             max_queue: Most calls that wait to be sent on a connection, at about 900 bytes each. At
                 the bound a thread waits until its deadline; a call of hotcount.aio fails with
                 CapacityError.

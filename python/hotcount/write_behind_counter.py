@@ -156,8 +156,8 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         Args:
             key: As in Counter.add.
             n: Any int64, negative too.
-            ack: What is true when the call returns. 'cache': Redis has the add, which survives the
-                death of this process. 'local': this process has it and sends it within
+            ack: The place of the add when the call returns. 'cache': Redis has the add, which
+                survives the death of this process. 'local': this process has it and sends it within
                 flush_interval; an end without Python's own (kill -9, a signal that has no handler,
                 os._exit) before that loses it. 'sql': it is committed in SQL, with the adds of
                 other callers; Redis is not asked.

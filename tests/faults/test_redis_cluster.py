@@ -362,7 +362,7 @@ def test_a_reshard_that_was_interrupted_is_named(cluster: RedisCluster, forgets:
             cluster.nodes[target].run("CLUSTER", "SETSLOT", slot, "STABLE")
         (said,) = doctor_says(cluster)
         ends = [f"127.0.0.1:{cluster.nodes[index].port}" for index in (source, target)]
-        assert said.startswith(f"slots on their way: {slot} from {ends[0]} to {ends[1]};")
+        assert said.startswith(f"moving slots: {slot} from {ends[0]} to {ends[1]};")
 
         gone = {key for key in TAGGED if f"count:{key}".encode() in moved} if forgets else set()
         assert len(gone) == (20 if forgets else 0)

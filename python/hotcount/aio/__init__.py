@@ -1,7 +1,7 @@
 """hotcount for event loops: the same classes, with methods to be awaited.
 
-A call starts when it is made, not when it is awaited; calls of one turn of the loop travel
-together. One store serves threads and loops alike: `Counter` here takes a `hotcount.Redis`, and
+A call starts when it is made, not when it is awaited. Calls made in one iteration of the loop are
+sent together. One store serves threads and loops: `Counter` here takes a `hotcount.Redis`, and
 `hotcount.Counter` takes a `Redis` from here. Each loop has a connection of its own, made on first
 use and gone with the loop, so an object may stand in a module and serve one ``asyncio.run`` after
 the other. Votes and other calls of a database are made by a few threads of the library, and a loop

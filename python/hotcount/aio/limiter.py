@@ -64,8 +64,8 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
 
         Unlike the other calls it starts when it is awaited. The tasks of each loop form a queue of
         their own. A task cancelled while it waits leaves the queue and takes nothing; during a hit
-        it is cancelled as hit() is. If a hit was admitted ahead for it, the next task in the queue
-        gets that hit; without a next task the hit stays taken.
+        it is cancelled as hit() is. A hit that was admitted ahead for it goes to the next task in
+        the queue; if the queue is empty, the hit stays taken.
         """
         patience = self._patience(cost, timeout, rate)
 
@@ -85,7 +85,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     @native
     async def _hit_all(self, hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]], *,
             timeout: Seconds | None = None) -> tuple[Decision, tuple[str, ...]]:
-        """Takes the hits of one store, all or none; each hit's reason, 'allowed' from the store."""
+        """Takes the hits of one store, all or none; returns the decision and each hit's reason."""
     @native
     async def hit(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
             op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
@@ -93,7 +93,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     @native
     async def _hit_ahead(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
             timeout: Seconds | None = None) -> Decision:
-        """hit(), up to 10 ms early: retry_after is then the time until the hit may be used."""
+        """hit(), up to 10 ms ahead: retry_after is the time until the hit may be used."""
     @native
     async def hit_many(self, keys: LimiterKeys, cost: Numbers = 1, *, rate: Rates | None = None,
             errors: OnErrors = "raise", timeout: Seconds | None = None) -> Decisions:

@@ -37,16 +37,16 @@ RebuildRows = Union[Iterable[tuple[Key, AnyMembers]], AsyncIterable[tuple[Key, A
 class LiveSets(AsyncLifetime, LiveSetsBase):
     """hotcount.LiveSets for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
-    travel together. In Memory a call is done when it returns, and awaiting it does not yield to the
-    loop. Cancelling withdraws a call that is not sent yet; a sent call may be applied, and its
-    outcome is dropped. A call of several round trips, as upsert_many(), sweep() and upserts with
-    'ttl_gate' are, sends each when the one before is answered; cancelled, it sends no further one.
-    Any number of loops may use the object, in any threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not. Calls made in one iteration of the
+    loop are sent together. In Memory a call is done when it returns, and awaiting it does not yield
+    to the loop. Cancelling withdraws a call that is not sent yet. A sent call may still be applied,
+    and its outcome is dropped. upsert_many(), sweep() and upserts with 'ttl_gate' take several
+    round trips, one after the other; a cancelled call makes no further one. Any number of loops may
+    use the object, in any threads, and so may forked children.
 
-    Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At most 8 threads
-    of this object make them, in the order of the calls; a call for which no thread was free by its
-    timeout is a DeadlineError, and has applied nothing.
+    Over Redis, up to 8 threads of this object make the round trips of sweep() and of upserts with
+    'ttl_gate', in the order of the calls. If no thread is free within the call's timeout, the call
+    is a DeadlineError and has applied nothing.
 
     Example:
         >>> import asyncio
@@ -72,7 +72,7 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     ) -> RebuildReport:
         """As hotcount.LiveSets.rebuild_many; rows and members may come from async iterables.
 
-        A set is published while the next are built, 8 at a time.
+        While a set is built, up to 7 others are published.
         """
         builds = _Builds(self, ttl, lease)
         try:
@@ -126,8 +126,8 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
 class Rebuild(RebuildBase):
     """hotcount.Rebuild for event loops: `async with sets.rebuild(key, ttl=60) as build`.
 
-    An add that is only gathered is done when it returns. What has to be sent over Redis is sent by
-    the threads that sweep() has too. A publish() that is cancelled may be published.
+    add() gathers members and is done when it returns, unless there are enough to be sent. Over
+    Redis the threads of sweep() send them. A cancelled publish() may still publish.
     """
 
     __slots__ = ("__weakref__",)
@@ -137,7 +137,7 @@ class Rebuild(RebuildBase):
         try:
             await self._begin()
         except BaseException:
-            await self._give_up()  # Cancelled or not answered, it may have the lease.
+            await self._give_up()  # A call that was cancelled or not answered may have the lease.
             raise
         return self
 
@@ -147,7 +147,7 @@ class Rebuild(RebuildBase):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Publishes, or gives the build up where the block or the publication has raised."""
+        """Publishes; abandons the build if the block or the publication raises."""
         if kind is not None:
             await self._give_up()
             return
@@ -185,7 +185,7 @@ class Rebuild(RebuildBase):
         """Takes the lease."""
     @native
     async def _finish(self, *, timeout: Seconds | None = None) -> None:
-        """publish(), but nothing after publish() or abandon()."""
+        """publish(); does nothing after publish() or abandon()."""
     # fmt: on
 
 
@@ -202,10 +202,10 @@ async def _parts_of(members: AnyMembers, patience: float) -> AsyncIterator[Rebui
 
 
 class _Builds:
-    """The sets of one rebuild_many(): those being published, and the outcomes of others."""
+    """The sets of one rebuild_many(): publications under way, and the outcomes of earlier ones."""
 
     def __init__(self, sets: LiveSets, ttl: Seconds, lease: Seconds) -> None:
-        Rebuild(sets, "any", ttl, lease)  # What is wrong with all is not each key's failure.
+        Rebuild(sets, "any", ttl, lease)  # Raises for bad options, before any key is built.
         self._sets, self._ttl, self._lease = sets, ttl, lease
         self._patience = patience_of(lease)
         self._publishing: dict[Key, Any] = {}
@@ -232,7 +232,7 @@ class _Builds:
         self._publishing[key] = build.publish()
 
     async def settle(self, most: int) -> None:
-        """Waits until at most so many are under way, the oldest first."""
+        """Waits for the oldest publications until at most `most` are under way."""
         while len(self._publishing) > most:
             key = next(iter(self._publishing))
             publication = self._publishing.pop(key)

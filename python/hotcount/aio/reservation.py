@@ -93,13 +93,13 @@ class Reservation(ReservationBase[Reserving]):
         return decision
 
     async def cancel(self, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Reservation.cancel, to be awaited. Cancelling the call does not stop it."""
+        """As hotcount.Reservation.cancel, to be awaited. If cancelled, it goes on by itself."""
         if self._is_held() and self._is_open():
             try:
                 await self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
             except BaseException as error:
                 if not isinstance(error, Exception):
-                    # The cancelled call may not have been sent: cancel again in the background.
+                    # The interrupted call may not have been sent: cancel in the background.
                     leave_alone(
                         self._owner._cancel(self.key, self._id, rate=self._rate, timeout=FOLLOWS)
                     )
@@ -107,7 +107,7 @@ class Reservation(ReservationBase[Reserving]):
         self._is_ended = True
 
     async def __aenter__(self) -> Reservation:
-        """This reservation; LimitExceeded if it is a refusal."""
+        """This reservation. Raises LimitExceeded if it was refused."""
         self._require_admitted()
         return self
 
@@ -133,13 +133,13 @@ async def reserve_soon(
     rate: Rates | None,
     timeout: Seconds | None,
 ) -> Reservation:
-    """Does aio.Limiter.reserve; cancels the reservation if a failed call may have been applied."""
+    """aio.Limiter.reserve. If the call fails and may have been applied, cancels the reservation."""
     id = new_op_id()
     try:
         decision = await limiter._reserve(key, n, id, lease, rate=rate, timeout=timeout)
     except BaseException as error:
         if may_be_applied(error):
-            # Cancels in the background what the failed call may hold.
+            # In the background: the failed call may hold n.
             with suppress(HotcountError):
                 leave_alone(limiter._cancel(key, id, rate=rate, timeout=FOLLOWS))
         raise

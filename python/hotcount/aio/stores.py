@@ -36,7 +36,7 @@ class Memory(AsyncLifetime, MemoryBase):
 
 
 class Redis(AsyncLifetime, RedisBase):
-    """hotcount.Redis for event loops: the same store in methods to be awaited.
+    """hotcount.Redis for event loops: its calls are awaited.
 
     Each loop that uses it has a connection of its own, made on first use and closed with the loop.
     Threads may use the same store: hotcount.Counter takes this object too, and aio.Counter takes a
@@ -64,12 +64,12 @@ class Redis(AsyncLifetime, RedisBase):
 
 
 class Database(AsyncLifetime, DatabaseBase):
-    """hotcount.Database for event loops: the same database in methods to be awaited.
+    """hotcount.Database for event loops: its calls are awaited.
 
     aio.Votes takes an aio.Database or a hotcount.Database, and so does hotcount.Votes. The
-    constructor opens the database and blocks the loop meanwhile. When the object is closed, votes
-    that are being written are finished, and their callers get the outcome. Votes that wait to be
-    written end with ClosedError if the database is closed too.
+    constructor opens the database and blocks the loop meanwhile. A vote that is being written when
+    the object is closed is finished, and its caller gets the outcome. A vote that waits to be
+    written then ends with ClosedError, unless another Database of the same URL and options is open.
     """
 
     __slots__ = ("__weakref__",)
@@ -90,7 +90,7 @@ ALL: dict[str, Callable[..., Store | Database]] = {**STORES, **DATABASES}
 
 
 def connect(url: str, **options: Any) -> Memory | Redis | Database:
-    """As hotcount.connect, for event loops. Not awaited; opening a database blocks the loop.
+    """As hotcount.connect, for event loops; not awaited. Opening a database blocks the loop.
 
     >>> from hotcount import aio
     >>> aio.connect("memory://likes", max_keys=10).max_keys
@@ -105,5 +105,5 @@ def connect_store(url: str, **options: Any) -> Memory | Redis:
 
 
 def connect_database(url: str, **options: Any) -> Database:
-    """As hotcount.connect_database, for event loops; not awaited: it blocks the loop."""
+    """As hotcount.connect_database, for event loops; not awaited. It blocks the loop."""
     return open_url("connect_database", url, options, DATABASES)

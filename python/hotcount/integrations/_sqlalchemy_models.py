@@ -99,7 +99,7 @@ class VoteMixin:
     """For the model of the votes: their columns, of which a model may declare its own.
 
     `__voted__` is the model of the items. The key is (item_id, user_id); a model with another
-    primary key has a unique constraint over the two. What writes votes is `Votes` and `cast_vote`;
+    primary key has a unique constraint over the two. `Votes` and `cast_vote` write votes;
     rows that a session adds or deletes by itself count with
     `votes.create_tables(outside_writes="count")`, deleted ones also with "deletes".
     """
@@ -110,7 +110,7 @@ class VoteMixin:
     @_column
     def item_id(cls) -> Mapped[Any]:
         """The item."""
-        model: Any = cls  # Of a declared_attr it is the class.
+        model: Any = cls  # A declared_attr gets the class.
         key = sa.ForeignKey(_key_of(_voted(model)).columns[0])
         # First in the key, which finds the votes of an item.
         return mapped_column(key, primary_key=True, autoincrement=False, sort_order=-1)

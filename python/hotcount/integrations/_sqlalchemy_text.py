@@ -1,6 +1,6 @@
 """The core's statements for a transaction of the caller's own, as SQLAlchemy's text().
 
-What they do and which a dialect has: hotcount/detail/votes/integrations.hpp and
+The statements of each dialect are described in hotcount/detail/votes/integrations.hpp and
 hotcount/detail/counter/session_statements.hpp in the core. Here they get the types of their
 parameters, and each is made once for all objects over the same tables.
 """

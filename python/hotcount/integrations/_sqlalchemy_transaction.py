@@ -57,7 +57,7 @@ def in_both(function: Callable[Concatenate[Where, P], T_co]) -> InBoth[P, T_co]:
     def call(where: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
         if hasattr(where, "run_sync"):
             return where.run_sync(function, *args, **kwargs)
-        # Of an async_scoped_session, the session of this task.
+        # An async_scoped_session calls its registry for the session of this task.
         registry = getattr(where, "registry", None)
         if registry is not None and hasattr(session := registry(), "run_sync"):
             return session.run_sync(function, *args, **kwargs)
@@ -68,7 +68,7 @@ def in_both(function: Callable[Concatenate[Where, P], T_co]) -> InBoth[P, T_co]:
 
 MOST = 2**63 - 1
 LEAST = -(2**63)
-_MOST_BYTES = 1000  # Of a key or an id.
+_MOST_BYTES = 1000  # The maximum length of a key or an id.
 
 
 def key_text(key: object) -> str:

@@ -104,7 +104,7 @@ class RateLimitMiddleware:
             returns str, bytes or a tuple of them.
         exempt: Paths that are not limited, or a function of the scope, plain or async: true lets
             the request pass.
-        cost: What a request takes, 1 or more; also a function of the scope.
+        cost: The cost of a request, 1 or more; also a function of the scope.
         methods: The HTTP methods that count; None is all. A handshake has none and always counts.
         trusted_proxies: Addresses and networks of the proxies whose X-Forwarded-For is believed,
             and "unix". Without them "ip" is the peer of the connection.

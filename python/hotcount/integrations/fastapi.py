@@ -115,7 +115,7 @@ class RateLimiter:
         key_func: The client of a request: "ip", "user_or_ip" (request.user of an authentication
             middleware), "path", "header:NAME", or a function of the request, plain or async, that
             returns str, bytes or a tuple of them.
-        cost: What a request takes, 1 or more; also a function of the request.
+        cost: The cost of a request, 1 or more; also a function of the request.
         exempt_when: A function of the request, plain or async: true lets the request pass.
         methods: The HTTP methods that count; None is all.
         scope: A first part of the key: different scopes count apart.

@@ -131,8 +131,8 @@ class Limiter:
         storage_uri: URL of the store. "memory://" counts in each process alone.
         store: A Redis, Memory or Database in place of storage_uri.
         key_prefix: Part of all keys and of the headers.
-        on_error: What answers while Redis is away: 'raise', 'open', 'closed' or 'local', as in
-            hotcount.Limiter.
+        on_error: The outcome of a hit while Redis is unreachable: 'raise', 'open', 'closed' or
+            'local', as in hotcount.Limiter.
         on_breach: A function of the Decision, called for each refusal. A Response that it returns
             is the answer.
         enabled: False lets all requests pass, as tests want it. It may be changed at any time.
@@ -257,7 +257,7 @@ class Limiter:
             override_defaults: Whether the limits around it do not hold in addition, for the methods
                 of this limit: around a view those of its blueprint, around these those of the
                 blueprints that it is registered on, around these the default ones.
-            cost: What a request takes, 1 or more, or a function without arguments.
+            cost: The cost of a request, 1 or more, or a function without arguments.
             scope: Views of one scope share the limit; a function gets the endpoint. None: each view
                 counts apart.
             on_breach: In place of the limiter's own.
@@ -399,7 +399,7 @@ class Limiter:
         return RateLimitExceeded(decision, message() if callable(message) else message, response)
 
     def _answer(self, error: LimitExceeded) -> Any:
-        # Of a function that hotcount.Limiter.limit decorates, or of a reservation in the view.
+        # The error of a function that hotcount.Limiter.limit decorates, or of a reservation.
         _state().limits.hear(error.decision)
         return current_app.handle_user_exception(self._refusal(error.decision, None))
 

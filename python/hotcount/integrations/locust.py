@@ -184,7 +184,7 @@ def _refuse(option: str, value: object, takes: str) -> ConfigError:
 def _check(kind: type[VoteUser]) -> None:
     if not str(kind.ledger):
         raise _refuse("ledger", kind.ledger, "a folder")
-    items: Any = kind.items  # Whatever a subclass made of it.
+    items: Any = kind.items  # A subclass may set any value.
     if not isinstance(items, int) or not 1 <= kind.items <= _MOST_ITEMS:
         raise _refuse("items", kind.items, f"1 to {_MOST_ITEMS}")
     if not 0 <= kind.zipf <= 20:

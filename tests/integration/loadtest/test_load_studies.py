@@ -124,7 +124,7 @@ def test_a_search_confirms_a_rate_in_three_trials_with_traffic_of_their_own() ->
     assert seeds[0] == 1
     assert len({*seeds[-3:], 1}) == 4
     text = search_text(document)
-    assert "\nEach rate held in three trials" in text
+    assert "\nEach rate held in three more trials" in text
     assert "acknowledgement means\n  batched on memory: when answered, it is counted" in text
 
 
@@ -147,7 +147,7 @@ def test_a_search_ends_at_a_broken_contract() -> None:
     ("answer", "slo", "options", "reason"),
     [
         (lambda _: {}, SLO, {"max_time_s": 0.3, "clock": iter(range(1000)).__next__},
-         "--max-time 300ms was over before a rate was confirmed; 100 held once"),
+         "--max-time 300ms ended the search before a rate was confirmed; 100 held once"),
         (lambda _: {"calls": 5}, SLO, {}, "p99<10ms: 100 calls, not 5: raise -d or --from"),
         (lambda _: {"ms": 50.0}, SLO, {}, "no rate held: p99<10ms: 50 ms"),
         (lambda _: {"interrupted": True, "conclusion": "inconclusive"}, SLO, {},

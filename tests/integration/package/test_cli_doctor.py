@@ -259,6 +259,14 @@ def test_a_second_host_that_takes_writes_is_unsafe(doctor: Doctor, kind: str) ->
         assert (away["state"], str(pair.ports[0]) in away["found"]) == ("warning", True)
 
 
+@pytest.mark.parametrize(
+    ("writers", "silent", "state"),
+    [(["a"], [], "ok"), (["a", "b"], [], "unsafe"), (["a"], ["b"], "warning"), ([], [], "unsafe")],
+)
+def test_exactly_one_host_takes_writes(writers: list[str], silent: list[str], state: str) -> None:
+    assert _doctor_sql.check_hosts(writers, {}, silent, 2).state == state
+
+
 GALERA = {
     "wsrep_on": "ON",
     "wsrep_ready": "ON",

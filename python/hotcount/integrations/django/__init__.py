@@ -91,7 +91,7 @@ def ratelimit(
             function of group and request that returns one, or its dotted path.
         method: The HTTP methods that count: one, several, ALL, or UNSAFE.
         block: Whether a refusal raises Ratelimited. If not, the view looks at request.limited.
-        cost: What a request takes, 1 or more; also a function of group and request.
+        cost: The cost of a request, 1 or more; also a function of group and request.
 
     Raises:
         ConfigError: key or rate is bad; where it stands, at import.
@@ -147,7 +147,7 @@ def get_usage(
     method: Methods = ALL,
     increment: bool = False,
 ) -> dict[str, Any] | None:
-    """What a request has used of a limit; with increment it counts. None: it has no limit.
+    """The used part of a request's limit; with increment the request counts. None: no limit.
 
     Args:
         request: The request.

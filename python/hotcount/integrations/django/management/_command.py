@@ -53,7 +53,7 @@ class VotesCommand(HotcountCommand):
         )
 
     def targets(self, labels: list[str], alias: str | None) -> list[tuple[str, str, list[str]]]:
-        """Of each vote model its label, the URL of its database and the names of its tables."""
+        """The label of each vote model, the URL of its database and the names of its tables."""
         found = {model._meta.label: (model, constraint) for model, constraint in vote_models()}
         unknown = {label.lower() for label in labels} - {label.lower() for label in found}
         if unknown or not found:
