@@ -43,7 +43,8 @@ bool no_task_runs(py::handle loop) {
 
 }  // namespace
 
-// The functions that the loop calls. Each holds the binding, which so lives as long as the loop may call.
+// The functions that the loop calls. Each holds the binding, which so lives as long as the loop may
+// call.
 struct LoopBinding::Callbacks {
     using Held = std::shared_ptr<LoopBinding>;
 
@@ -147,7 +148,7 @@ void Mailbox::post(Letter letter) {
         first = letters_.empty();  // Not while some wait for the next turn, which is asked for.
         letters_.push_back(std::move(letter));
     }
-    if (!first) return;  // Whoever put the first in wakes the loop for all.
+    if (!first) return;  // The thread that posts the first letter wakes the loop for all.
     after_completions([kept = shared_from_this()]() mutable {
         const WithGil held;
         if (!held) {
@@ -314,7 +315,8 @@ void LoopBinding::shut() {
     // Without a connection of the loop the client still answers what is under way.
     if (!deaf_ && mailbox_.use_count() > 1) until_answered_ = weak_from_this().lock();
     if (until_answered_ == nullptr) {
-        // Nobody posts any more. What was posted, the loop was woken for and has not come to.
+        // No thread can post any more. The loop was woken for the letters here and has not run
+        // since.
         if (!deaf_) mailbox_->open();
         mailbox_->retire();
     }
@@ -356,7 +358,8 @@ int LoopBinding::spin() {
     return loop_connection_->spin(poll_descriptor_);
 }
 
-// One turn: the work of the connection, then the steps of the tasks, then the calls that these made.
+// One turn: the work of the connection, then the steps of the tasks, then the calls that these
+// made.
 void LoopBinding::take_turn(const std::function<void()>& work) {
     const bool nested = std::exchange(in_turn_, true);
     {
@@ -435,7 +438,7 @@ void LoopBinding::open_mail() {
         if (mailbox_->open(kMaxSteps)) wake_from_elsewhere();
     });
     if (ended_ && mailbox_.use_count() == 1) {
-        mailbox_->open();  // What was posted while the others were read.
+        mailbox_->open();  // The letters posted while others were read.
         mailbox_->retire();
         until_answered_.reset();
     }

@@ -5,8 +5,8 @@
 //   LoopBindings (of one database) --> LoopBinding (of one loop) <-- Mailbox <-- threads of the core
 //
 // A LoopBinding comes to be when its loop first makes a call, and ends with the store, or with the
-// loop: when that is collected, or found closed as another loop's binding is made. It holds its loop
-// weakly. A loop without add_reader (a proactor loop) has none: its calls go over the shared
+// loop: when that is collected, or found closed as another loop's binding is made. It holds its
+// loop weakly. A loop without add_reader (a proactor loop) has none: its calls go over the shared
 // connection (Client::without_waiting()). The completions of those, and of all calls of a database,
 // come from other threads; they are queued in the mailbox, and the loop is woken once for all that
 // come before it has looked: for a group of votes that were committed together, once.
@@ -49,8 +49,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     void post(Letter letter);
     /// With the GIL: runs at most `most` of the letters. Returns whether some are left.
     bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
-    /// With the GIL: nobody reads any more. What is there is dropped here and now: the last to hold
-    /// this may be a thread of the library, and letters hold what must end with the GIL.
+    /// Ends reading, with the GIL, and drops the letters now: a thread of the library may be the
+    /// last holder of the mailbox, and destroying a letter needs the GIL.
     void retire() {
         binding_ = nullptr;
         open();
@@ -102,8 +102,8 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     }
 
     /// Whether a call that was answered without a question must end in the loop's next turn: one of
-    /// kAtOnce. Awaiting the others does not yield, and a task that makes nothing but such calls would
-    /// keep the loop from everybody else, from the replies of the server too.
+    /// kAtOnce. Awaiting the others does not yield, and a task that makes nothing but such calls
+    /// would keep the loop from everybody else, from the replies of the server too.
     bool owes_turn() { return ++answered_at_once_ % kAtOnce == 0; }
 
     /// A call has ended; its Pending (null if the call was cancelled) is done.

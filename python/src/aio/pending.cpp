@@ -131,7 +131,7 @@ void Pending::call_waiters() {
             call_soon(loop, PyTuple_GET_ITEM(pair.ptr(), 0), kept, PyTuple_GET_ITEM(pair.ptr(), 1));
         }
     } catch (py::error_already_set&) {
-        // The loop is closed: nobody waits any more. Who did would have asked what it failed with.
+        // The loop is closed: no waiter is left that could retrieve the error.
         unseen_error = false;
     }
 }

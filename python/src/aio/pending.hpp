@@ -1,4 +1,4 @@
-// Pending: what a call of hotcount.aio returns, to be awaited for the outcome.
+// Pending: the awaitable that a call of hotcount.aio returns.
 //
 //   call --> Pending --(loop turns)--> await gives the value, or raises
 //
@@ -7,7 +7,7 @@
 // coroutine by collections.abc. The wrapper that an `async def` would put around a future costs
 // more than the whole object.
 //
-// Whoever waits for it is called by the loop (call_soon), as with asyncio's futures. The exception
+// The loop calls its waiters (call_soon), as with asyncio's futures. The exception
 // is the frequent case: a single waiter that is a task of asyncio's own C class. step() resumes
 // that task in place, which saves a handle and a turn of the loop for each call.
 //

@@ -39,7 +39,7 @@ struct CreatedMembers {
     std::vector<ScoredMember> members;
 };
 
-/// Of a call that reads much, so that the GIL is released in memory too.
+/// An argument of a call that reads much: the GIL is released in memory too.
 template <class T>
 struct OfMany {
     T value;

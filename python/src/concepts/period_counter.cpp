@@ -15,13 +15,14 @@ namespace {
 
 using Zone = std::shared_ptr<const TimeZone>;
 
-/// Of a series: what begins within the second of an end that has a fraction begins before it.
+/// The end of a series. A period that begins within the second of a fractional end begins before
+/// it.
 struct SeriesEnd {
     Instant at;
     operator Instant() const { return at; }
 };
 
-/// Of a series, which reads many numbers.
+/// The start of a series, which reads many numbers.
 struct SeriesStart {
     Instant at;
     operator Instant() const { return at; }

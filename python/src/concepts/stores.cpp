@@ -37,7 +37,8 @@ struct AddressMap {
 /// The words of execute(*command).
 struct Command {
     std::vector<std::string> words;
-    std::vector<std::string_view> views;  // Of the words, whose vector is moved as it stands.
+    std::vector<std::string_view>
+        views;  // Views of `words`, which stay valid when the vector is moved.
 };
 
 }  // namespace
@@ -181,7 +182,8 @@ struct From<Command> {
     static void check(const Argument*, const std::string&) {}
 };
 
-/// RESP2 and RESP3 give the same value. An error inside an array becomes an exception object in the list.
+/// RESP2 and RESP3 give the same value. An error inside an array becomes an exception object in the
+/// list.
 template <>
 struct To<redis::Reply> {
     static py::object make(const redis::Reply& reply) { return std::visit(Each{}, reply.value); }
@@ -405,7 +407,7 @@ void ping_database_async(DatabaseStore& store, Completion<bool> done, AsyncCall 
                                     [&database, deadline] { return ping_by(database, deadline); });
 }
 
-// Whoever closed the store is told so; all else is why it is not ready.
+// A closed store is an error; any other error is the reason why the store is not ready.
 Result<Readiness> to_readiness(Result<void> found) {
     if (found) return Readiness{};
     if (found.error().code == ErrorCode::closed) return std::move(found).error();

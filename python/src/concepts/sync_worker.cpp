@@ -18,7 +18,7 @@ class RoundLog {
           failed_(stats.failed),
           refused_(stats.total.refused) {}
 
-    /// True if a round has ended well since the look before.
+    /// True if a round has succeeded since the last call.
     bool look(const SyncWorker::Stats& stats) {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (stats.failed > failed_ && !since_) {
@@ -64,11 +64,11 @@ class BoundWorker final : public Bound<SyncWorker> {
     }
     void check_open() const { check_open_(); }
     void tell(Error& error, Timeout timeout) const { tell_(error, timeout); }
-    /// Of Votes, whose folds the worker's process makes.
+    /// For Votes: the worker's process also folds.
     void log_event() const {
         if (log_event_) log_event_();
     }
-    /// A round ended well by now.
+    /// Records that a round has just succeeded.
     void note_round() const { last_round_ = std::chrono::steady_clock::now(); }
     Duration since_last_round() const { return std::chrono::steady_clock::now() - last_round_; }
     py::object to_python(const SyncRound& round) const;

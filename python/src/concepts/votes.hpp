@@ -131,7 +131,7 @@ struct From<Count> {
 };
 inline ResultClass cast_class{
     "Cast", std::array{"counted", "changed", "previous", "value", "pending", "count"}};
-/// Of a vote that is pending nobody knows yet what it changes.
+/// `changed` is None for a pending vote: its effect is not known yet.
 template <>
 struct To<Cast> {
     static py::object make(const Cast& cast) {

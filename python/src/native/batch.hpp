@@ -1,5 +1,5 @@
-// The results of batch calls: Python Sequences whose columns NumPy takes without copying, declared in
-// hotcount/batches.py.
+// The results of batch calls: Python Sequences whose columns NumPy takes without copying, declared
+// in hotcount/batches.py.
 //
 //   Column       a strided view of int64, int8, bool or float64 over memory that is kept alive
 //   Int64Batch   a Column of int64 with the errors by index
@@ -191,9 +191,9 @@ class RowBatch final : public BoundBatch {
     std::size_t size_;
 };
 
-/// The last few objects that were made from errors of a batch's elements, to be used again for equal
-/// errors. When a server does not answer, 100,000 elements have the same error, and an exception for each
-/// would take seconds.
+/// The last few objects that were made from errors of a batch's elements, to be used again for
+/// equal errors. When a server does not answer, 100,000 elements have the same error, and an
+/// exception for each would take seconds.
 template <class Made>
 class MadeOfErrors {
   public:
@@ -296,7 +296,7 @@ enum class OnErrors : std::uint8_t { raise, keep };
 /// The batch as a Python object, or BatchError if elements failed and the caller wants that.
 py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors);
 
-/// Of a batch of adds that the core only settles: the amounts of those that were added.
+/// The amounts of the adds that succeeded, in a batch that the core only settles.
 std::vector<Result<std::int64_t>> settled_amounts(const std::vector<std::int64_t>& amounts,
                                                   std::vector<Result<void>> settled);
 

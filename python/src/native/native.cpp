@@ -358,7 +358,7 @@ struct NativeType {
     static py::object declare(const py::object& declaration) {
         if (PyFunction_Check(declaration.ptr()) == 0) raise_type("native takes a function");
         std::string name = text_attribute(declaration, "__qualname__");
-        // Of a class in a function, as tests have them.
+        // For a class that a function declares, as in tests.
         if (const auto local = name.rfind("<locals>."); local != std::string::npos) {
             name.erase(0, local + std::string_view{"<locals>."}.size());
         }

@@ -1,4 +1,4 @@
-// Stores opened by URL: objects with equal URLs share one.
+// Opens stores by URL. Objects with the same URL and options share a connection or a database.
 
 #include <algorithm>
 #include <charconv>
@@ -47,24 +47,27 @@ const std::vector<Scheme>& known_schemes() {
     return kKnown;
 }
 
-// As a client ends it completes what is under way, for a loop by way of Mailbox::post, which takes the
-// GIL; and it may be a thread of the library that drops it, in such a completion.
+// Destroys a client in a thread of Python, without the GIL. The client's destructor completes the
+// calls under way, and the completion of a loop's call takes the GIL (Mailbox::post). A completion
+// may hold the last reference to the client: then a thread of the library is here, and leaves the
+// destruction to Python.
 void end_client(std::shared_ptr<redis::Client> client) {
-    struct Later {
-        explicit Later(std::shared_ptr<redis::Client> left) : kept(std::move(left)) {}
-        Later(const Later&) = delete;
-        Later& operator=(const Later&) = delete;
-        ~Later() { end_client(std::move(kept)); }
+    struct EndsClient {
+        explicit EndsClient(std::shared_ptr<redis::Client> left) : kept(std::move(left)) {}
+        EndsClient(const EndsClient&) = delete;
+        EndsClient& operator=(const EndsClient&) = delete;
+        ~EndsClient() { end_client(std::move(kept)); }
         std::shared_ptr<redis::Client> kept;
     };
     if (WithGil::in_python()) {
         const WithoutGil released;
         client.reset();
     } else {
-        drop_in_python(std::make_shared<const Later>(std::move(client)));
+        drop_in_python(std::make_shared<const EndsClient>(std::move(client)));
     }
 }
 
+// The client, which end_client() destroys.
 std::shared_ptr<redis::Client> ended_in_python(std::shared_ptr<redis::Client> client) {
     redis::Client* const plain = client.get();
     return {plain,
@@ -74,7 +77,7 @@ std::shared_ptr<redis::Client> ended_in_python(std::shared_ptr<redis::Client> cl
 using SharedClients = std::map<std::string, std::weak_ptr<Opened<redis::Client>>>;
 
 struct SharedDatabase {
-    std::weak_ptr<sql::Database> database;  // Tells a live object from a new one at its address.
+    std::weak_ptr<sql::Database> database;  // Expired: the key is the address of a former database.
     std::weak_ptr<Opened<sql::Database>> opened;
 };
 
@@ -105,7 +108,7 @@ void log(const char* method, const std::string& text) {
 
 namespace {
 
-// Without objects of C++ in between: see call_or_hang. Null: an exception is set.
+// Makes no C++ objects: see call_or_hang. Null: an exception is set.
 PyObject* call_logger(const LogLine& line) {
     PyObject* const logging = PyImport_ImportModule("logging");
     if (logging == nullptr) return nullptr;
@@ -123,8 +126,8 @@ PyObject* call_logger(const LogLine& line) {
     return done;
 }
 
-// A thread of the library that has no lock of its own. A handler of the application's runs here, and may
-// call hotcount.
+// Runs in a thread of the library that holds no lock, because a logging handler of the application
+// may call hotcount.
 void log_lines(std::vector<LogLine> lines) {
     const WithGil held;
     if (!held) return;
@@ -141,7 +144,8 @@ void log_lines(std::vector<LogLine> lines) {
 
 void send_logs_to_python() {
     set_log_sink(&log_lines);
-    // Before logging ends: it was imported first, and its own handler runs last.
+    // The last lines are logged before logging shuts down: exit handlers run in reverse order, and
+    // the import of logging registers its own.
     import_module("logging");
     static PyMethodDef last_lines{"hotcount_last_lines",
                                   [](PyObject*, PyObject*) -> PyObject* {
@@ -161,12 +165,12 @@ void send_logs_to_python() {
 
 namespace {
 
-// The result of a callable, or its exception as text. Without objects of C++: see call_or_hang.
-struct Said {
+// The result of the callable, or its exception as text. No C++ objects: see call_or_hang.
+struct CredentialsOutcome {
     PyObject* login;
     PyObject* raised;
 };
-Said call_credentials(PyObject* callable) {
+CredentialsOutcome call_credentials(PyObject* callable) {
     PyObject* const login = PyObject_CallNoArgs(callable);
     if (login != nullptr) return {login, nullptr};
     PyObject* type = nullptr;
@@ -222,22 +226,24 @@ Result<redis::Login> to_login(PyObject* given) {
 
 PythonCredentials::PythonCredentials(py::object callable)
     : callable_(callable.release().ptr(), [](PyObject* object) {
-          // The last client may go in any thread, and at exit the interpreter takes nobody in.
+          // Any thread may drop the last reference. While the interpreter shuts down, no thread can
+          // take the GIL, and the object is left.
           const WithGil held;
           if (held) Py_DECREF(object);
       }) {}
 
 Result<redis::Login> PythonCredentials::operator()() const {
     const WithGil held;
-    if (!held) return make_error(ErrorCode::closed, "the interpreter ends");
-    const Said said = call_or_hang([&] { return call_credentials(callable_.get()); });
-    if (said.login == nullptr) {
-        const auto why = utf8_of(said.raised);
-        Py_XDECREF(said.raised);
+    if (!held) return make_error(ErrorCode::closed, "the interpreter is shutting down");
+    const CredentialsOutcome outcome =
+        call_or_hang([&] { return call_credentials(callable_.get()); });
+    if (outcome.login == nullptr) {
+        const auto why = utf8_of(outcome.raised);
+        Py_XDECREF(outcome.raised);
         return make_error(ErrorCode::auth, "credentials() raised " + why.value_or("an exception"));
     }
-    auto login = to_login(said.login);
-    call_or_hang([&] { Py_DECREF(said.login); });
+    auto login = to_login(outcome.login);
+    call_or_hang([&] { Py_DECREF(outcome.login); });
     return login;
 }
 
@@ -251,15 +257,15 @@ std::string StoreBase::repr(const std::string& title) const {
 }
 
 void StoreBase::tell(Error& error, Timeout timeout) const {
-    if (error.code == ErrorCode::config && error.server_code.empty()) return;  // The caller's.
+    if (error.code == ErrorCode::config && error.server_code.empty()) return;  // A bad argument.
     if (error.facts == nullptr || error.facts->server.empty()) {
         error.about(&ErrorFacts::server, name_);
     }
-    const bool of_time = error.code == ErrorCode::deadline ||
-                         error.code == ErrorCode::unavailable ||
-                         error.code == ErrorCode::outcome_unknown;
+    const bool depends_on_timeout = error.code == ErrorCode::deadline ||
+                                    error.code == ErrorCode::unavailable ||
+                                    error.code == ErrorCode::outcome_unknown;
     if (!timeout) timeout = default_timeout();
-    if (of_time && timeout) error.about(&ErrorFacts::timeout, *timeout);
+    if (depends_on_timeout && timeout) error.about(&ErrorFacts::timeout, *timeout);
 }
 
 void StoreBase::raise_closed() const { raise(make_error(ErrorCode::closed, name_ + " is closed")); }
@@ -296,7 +302,7 @@ std::shared_ptr<MemoryStore> open_memory(std::string_view text,
                                          const memory::StoreOptions& options) {
     const Url url = unwrap(parse_url(text));
     const std::string name = url.host + url.path;
-    // The prefix is part of a named store's name: who asks for another one gets other keys, as on
+    // The prefix is part of the name of a store in memory, so another prefix has other keys, as on
     // a server.
     auto store = name.empty() ? unwrap(memory::Store::make(options))
                               : unwrap(memory::named_store(name + '\0' + options.prefix, options));
@@ -308,11 +314,11 @@ std::shared_ptr<MemoryStore> open_memory(std::string_view text,
 std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Options& options) {
     const Url url = unwrap(parse_url(text));
 
-    // The client holds it, so no other object has its address meanwhile.
+    // The client holds the callable, so no other object has its address while the client lives.
     const auto* const asked = options.credentials.target<PythonCredentials>();
     const PyObject* const source = asked == nullptr ? nullptr : asked->callable().ptr();
 
-    // The order of seeds makes no difference.
+    // Seeds in another order name the same servers.
     std::string seeds;
     std::set<std::string> sorted;
     for (const redis::Endpoint& seed : options.seeds) sorted.insert(seed.str());
@@ -352,7 +358,7 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
                              std::to_string(options.sentinel_tls),
                              std::to_string(options.cluster),
                              address_map}) {
-        // With its length, so that no part can pass for two.
+        // The length of each part makes the identity unambiguous.
         identity += std::to_string(part.size()) + ":" + part;
     }
 
@@ -379,11 +385,12 @@ std::shared_ptr<DatabaseStore> open_database(std::string_view text,
         SharedDatabase& shared = (*databases)[database.get()];
         auto opened = shared.opened.lock();
         if (opened == nullptr) {
-            // The core shares databases too: this one's last handle was closed while we opened it.
+            // The core shares databases too. Another thread has closed the last handle of this one
+            // while this thread opened it.
             if (!shared.database.expired()) continue;
             opened = std::make_shared<Opened<sql::Database>>(database);
             shared = {database, opened};
-            // Last: a handler of the application's may open a database itself.
+            // After the database is registered: a logging handler of the application may open one.
             log("warning", database->durability_warning());
         }
         return std::make_shared<DatabaseStore>(std::move(opened), StoreKind::database,
@@ -421,7 +428,7 @@ StoreReference::StoreReference(py::handle value, const char* argument, const cha
     };
     if (PyUnicode_Check(value.ptr())) {
         const std::string text = to_text(value, argument);
-        // Checked before it is opened, or a file would be made only to be refused.
+        // Checked first, because opening a URL that is refused would create a file.
         const Url url = unwrap(parse_url(text));
         if (!fits(kind_of(url))) {
             raise_config(std::string{argument} + ": " + title + " works on " + wanted +

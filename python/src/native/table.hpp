@@ -5,14 +5,14 @@
 //   template <> struct To<Duration> { static py::object make(Duration); };
 //
 // native.hpp looks a parameter's type up here, so a type is converted in one way wherever it
-// stands. A type that one concept alone has is specialised in that concept's file. What is of the
-// wrong type is a TypeError, what is of the right one and bad a ConfigError: convert.hpp.
+// stands. A type that one concept alone has is specialised in that concept's file. An argument of
+// the wrong type is a TypeError, a bad value of the right type a ConfigError: convert.hpp.
 //
 // A From may also have
 //   kTakes     how many Python parameters it reads (read() gets the first of them): default 1
 //   kIsBatch   it is a batch: the GIL is released, and errors are told by index
 //   kReleasesGil   a call with it takes long in memory too, so that the GIL is released there
-//   read(argument, self)   what it reads depends on the object of the call, as ids of votes do
+//   read(argument, self)   the result depends on the object of the call, as for ids of votes
 //   instead(held)   a shared_ptr to the object that is called in the place of the call's; null: that
 //   pass(held) what of it the core's function gets, a tuple of references: default itself
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
@@ -98,7 +98,8 @@ concept Readable = requires(const Source& source, Self&... self) {
     From<T>::read(source, self...);
 };
 
-/// `source`: an Argument, or the first of several. `self`: what the object of a method's call holds.
+/// `source`: an Argument, or the first of several. `self`: what the object of a method's call
+/// holds.
 template <class T, class Source, class... Self>
 T read_as(const Source& source, Self&... self) {
     if constexpr (Readable<T, Source, Self...>) {
@@ -111,7 +112,7 @@ T read_as(const Source& source, Self&... self) {
 
 // -- arguments ------------------------------------------------------------------------------------
 
-/// Whatever it is: for functions that look at it themselves.
+/// Any object, for functions that check it themselves.
 template <>
 struct From<py::handle> {
     static py::handle read(const Argument& argument) { return argument.value; }

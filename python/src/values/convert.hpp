@@ -37,7 +37,8 @@ struct Where {
 std::string type_name(py::handle value);
 /// TypeError: "{where} must be {expected}, not {type}".
 [[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
-/// raise_wrong_type() for a key. If the key is an int, usually a row's id, the message says how to write it.
+/// raise_wrong_type() for a key. If the key is an int, usually a row's id, the message says how to
+/// write it.
 [[noreturn]] void raise_wrong_key(const Where& where, const char* expected, py::handle value);
 
 /// ConfigError: "{where} {says}", with the argument's name and, if it is given, the value.
@@ -114,8 +115,8 @@ struct Refusals {
     std::vector<T> strip(std::vector<T> all) const;
 };
 
-/// TypeError for a masked NumPy array: its buffer, and the number of one without dimensions, is also
-/// what the mask hides.
+/// TypeError for a masked NumPy array: its buffer, and the number of one without dimensions, is
+/// also what the mask hides.
 void refuse_masked(py::handle value, const Where& where);
 
 /// The elements of a sequence, held, so that they outlive what another thread does to it. A single
@@ -134,7 +135,7 @@ struct KeyHolder {
 std::vector<std::string_view> to_keys(py::handle value, const char* argument, KeyHolder& held,
                                       Refusals& refusals);
 /// One int for all, or one each: a sequence, or a buffer of any integers of 1 to 8 bytes (NumPy,
-/// array, memoryview). What is beyond 64 bits refuses its element with `out_of_range`.
+/// array, memoryview). A value beyond 64 bits refuses its element with `out_of_range`.
 std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std::size_t size,
                                      std::int64_t missing, Refusals& refusals,
                                      ErrorCode out_of_range = ErrorCode::overflow);
@@ -160,8 +161,8 @@ bool is_mapping(py::handle value);
 /// TypeError for a set, whose elements have no order that another column could follow.
 void require_order(py::handle value, const Where& where);
 
-/// A batch's keys and what belongs to each. Of a mapping key -> number: its keys and values, and a
-/// TypeError if `numbers` is given as well. Else both as they are, `numbers` null if missing.
+/// The keys of a batch and their numbers: the keys and values of a mapping, with which `numbers` is
+/// a TypeError; else both arguments as they are, `numbers` null if missing.
 struct KeysAndNumbers {
     py::object keys;
     py::object numbers;

@@ -79,7 +79,7 @@ class Buffer {
 
     Py_buffer view_{};
     bool held_{false};
-    bool foreign_{false};  // Of the other byte order.
+    bool foreign_{false};  // The elements have the other byte order.
     bool counted_{false};  // An element is several of the code.
     char code_{0};
     Py_ssize_t stride_{0};
@@ -216,7 +216,8 @@ std::vector<std::string_view> keys_of_array(const Buffer& buffer, const char* ar
 
 py::object borrowed(py::handle value) { return py::reinterpret_borrow<py::object>(value); }
 
-// The most elements that are taken from an iterable other than a list or a tuple: it may have no end.
+// The most elements that are taken from an iterable other than a list or a tuple: it may have no
+// end.
 constexpr std::size_t kMostElements = std::size_t{1} << 24;
 constexpr std::size_t kElementsPerLook = 4096;
 

@@ -126,7 +126,8 @@ void raise_batch(const py::object& result, const py::dict& errors, std::size_t s
 
 namespace {
 
-// Of the thread that runs signal handlers. Raw pointers: nothing is left to destroy at exit.
+// The exception of a signal handler, for the thread that runs it. Raw pointers: no destructor at
+// exit.
 struct Raised {
     PyObject* type;
     PyObject* value;

@@ -1,4 +1,4 @@
-// Leaving the GIL while the core works or waits, and signals that come meanwhile.
+// Scopes without and with the GIL, and the exceptions of signal handlers that ran during a call.
 #pragma once
 
 #include <pybind11/gil_safe_call_once.h>
@@ -13,19 +13,21 @@ namespace hotcount::python {
 
 // -- Ctrl-C and other signals while a call waits without the GIL ------------------------------------
 //
-// CPython's C handler only notes a signal; its Python handler runs when the main thread asks for
-// it. The core asks through the hook of hotcount/detail/base/interrupt.hpp. What the handler raised is kept
-// until the call has let go of all that it held, and raised then in place of its result.
+// CPython's C handler only records a signal; the Python handler runs when the main thread calls
+// PyErr_CheckSignals(). The core does so through the hook of hotcount/detail/base/interrupt.hpp. An
+// exception of the handler is kept until the call has released all that it held. It is then raised
+// in place of the call's result.
 
-/// On import.
+/// Called once, by the import.
 void install_interrupt_hook();
 
-/// Raises what a signal handler raised in this thread meanwhile, if anything. Needs the GIL.
+/// Raises the exception of a signal handler that ran in this thread during the call, if there is
+/// one. Needs the GIL.
 void raise_interrupt();
 
 // -- the GIL ----------------------------------------------------------------------------------------
 
-/// Without the GIL from here to the end of the scope. Nothing in between may touch Python.
+/// Releases the GIL until the end of the scope, in which no code may touch Python.
 class WithoutGil {
   public:
     WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -33,9 +35,9 @@ class WithoutGil {
     WithoutGil& operator=(const WithoutGil&) = delete;
 
     ~WithoutGil() {
-        // Before 3.14 CPython ends a daemon thread that comes back while the interpreter shuts
-        // down with pthread_exit, whose unwinding would end in std::terminate here. Nothing else
-        // is thrown. Such a thread hangs, as in 3.14, until the process is gone.
+        // Before 3.14, CPython calls pthread_exit in a daemon thread that asks for the GIL while
+        // the interpreter shuts down. The unwinding would end in std::terminate here; nothing else
+        // is thrown. The thread hangs instead, as in 3.14, until the process has ended.
         try {
             PyEval_RestoreThread(state_);
         } catch (...) {
@@ -47,11 +49,11 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
-/// With the GIL from here to the end of the scope, in any thread, whether it has it or not. False
-/// if the interpreter is shutting down and gives it to nobody any more.
+/// Holds the GIL until the end of the scope, in any thread, also in one that already has it. False
+/// if the interpreter is shutting down and the GIL cannot be had.
 class WithGil {
   public:
-    WithGil() : visits_(PyGILState_GetThisThreadState() == nullptr) {
+    WithGil() : is_core_thread_(PyGILState_GetThisThreadState() == nullptr) {
         if (is_finalizing()) return;
         // The interpreter may begin to shut down while we wait here: see ~WithoutGil.
         try {
@@ -60,23 +62,23 @@ class WithGil {
             for (;;) pause();
         }
         held_ = true;
-        if (visits_) ++visiting_;
+        if (is_core_thread_) ++core_scopes_;
     }
     WithGil(const WithGil&) = delete;
     WithGil& operator=(const WithGil&) = delete;
     ~WithGil() {
         if (!held_) return;
-        // pthread_exit unwinds this thread (see call_or_hang): releasing what it does not have
-        // would end the process.
+        // If pthread_exit unwinds this thread (see call_or_hang), it does not have the GIL, and
+        // releasing it would end the process.
         while (PyGILState_Check() == 0) pause();
-        if (visits_) --visiting_;
+        if (is_core_thread_) --core_scopes_;
         PyGILState_Release(state_);
     }
     explicit operator bool() const { return held_; }
 
-    /// Whether this thread has the GIL and is one of Python's: not a thread of the core, which
-    /// must not end what would wait for that thread.
-    static bool in_python() { return visiting_ == 0 && PyGILState_Check() != 0; }
+    /// Whether this thread has the GIL and belongs to Python. A thread of the core must not destroy
+    /// an object whose destructor waits for that thread.
+    static bool in_python() { return core_scopes_ == 0 && PyGILState_Check() != 0; }
 
   private:
     static bool is_finalizing() {
@@ -87,17 +89,17 @@ class WithGil {
 #endif
     }
 
-    static inline thread_local int visiting_ = 0;
+    static inline thread_local int core_scopes_ = 0;
 
-    bool visits_;
+    bool is_core_thread_;
     bool held_{false};
     PyGILState_STATE state_{};
 };
 
-/// Returns call(), which calls CPython and makes no C++ objects: for a thread of the library that has the
-/// GIL. Python that runs there may let go of the GIL, and the interpreter begin to shut down
-/// before it comes back; then the thread is unwound without the GIL, as in ~WithoutGil. It hangs
-/// here, before anything is destroyed that would need it.
+/// Returns call(), for a thread of the library that has the GIL. `call` uses the C API of CPython
+/// and makes no C++ objects. Python code that it runs may release the GIL, and the interpreter may
+/// begin to shut down before the thread has it again. The thread is then unwound without the GIL,
+/// as in ~WithoutGil. It hangs here, before the destructor of an object that needs the GIL runs.
 template <class Call>
 auto call_or_hang(Call&& call) {
     try {
@@ -107,17 +109,18 @@ auto call_or_hang(Call&& call) {
     }
 }
 
-/// The result of `make`, which is called once, with the GIL. It is never destroyed, because it may be used
-/// while the interpreter shuts down. A static local's own initialiser must not run Python: it would
-/// let go of the GIL, and another thread would wait for the static while it holds the GIL.
+/// The result of `make`, which is called once, with the GIL. The result is never destroyed, because
+/// it may be used while the interpreter shuts down. A plain static local would deadlock: its
+/// initialiser may release the GIL, and another thread would hold the GIL while it waits for the
+/// initialiser.
 template <class T, class Make>
 const T& made_once(Make&& make) {
     PYBIND11_CONSTINIT static pybind11::gil_safe_call_once_and_store<T> storage;
     return storage.call_once_and_store_result(std::forward<Make>(make)).get_stored();
 }
 
-/// Runs f without the GIL. If a signal handler raised meanwhile, that is raised here, and the
-/// result of f is dropped: the core has ended it as at a deadline.
+/// Runs f without the GIL. If a signal handler raised an exception meanwhile, raises it and drops
+/// the result of f, which the core has ended as at its deadline.
 template <class F>
 auto without_gil(F&& f) {
     const auto run = [&] {
