@@ -316,6 +316,7 @@ TABLE = r"""
     redis       faults/test_sentinel_failover.py::test_what_lies_in_the_sockets
     redis       faults/test_redis_cluster.py::test_a_paused_primary
     redis       faults/test_redis_cluster.py::test_an_idle_client
+    redis       faults/test_cluster_late_lanes.py::test_no_lane_believes
 """
 
 

@@ -5,11 +5,7 @@ Each counter's value lies between what was acknowledged and that with what is un
 
 import asyncio
 import contextlib
-import json
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,7 +20,7 @@ import pytest
 from hotcount import _doctor_cluster
 from redis.crc import key_slot
 
-from tests.support.eventually import BUSY, eventually, stand_still
+from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import valkey_program
 from tests.support.together import beside, in_threads
@@ -206,57 +202,6 @@ def test_an_idle_client_believes_no_primary_that_was_replaced(cluster: RedisClus
         stop.set()
         thread.join()
         ledger.check({key: count - 1 for key, count in stored(store).items()})
-
-
-# One in a lane of threads, one in a lane of a loop.
-ADD_OVER_TWO_LANES = """
-import asyncio, sys, hotcount.aio
-async def main(url, key):
-    async with hotcount.aio.Redis(url, timeout=20) as store:
-        in_thread, in_loop = hotcount.Counter(store), hotcount.aio.Counter(store)
-        def add():
-            adds = asyncio.to_thread(in_thread.add, key), in_loop.add(key)
-            return asyncio.gather(*adds, return_exceptions=True)
-        print(await add(), flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        adding = add()
-        await asyncio.sleep(0.3)
-        print("sent", flush=True)
-        print(*(type(outcome).__name__ for outcome in await adding))
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def test_no_lane_believes_a_replaced_primary_that_another_has_heard_again(
-    cluster: RedisCluster,
-) -> None:
-    """The application stands still meanwhile, and all replies lie in its sockets. The lane that
-    reads first ends the silence."""
-    port, owners = cluster.nodes[0].port, cluster.owners()
-    key = next(key for key in KEYS if owners[key_slot(f"count:{key}".encode())] == port)
-    with subprocess.Popen(
-        [sys.executable, "-c", ADD_OVER_TWO_LANES, cluster.url, key],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdin
-        assert child.stdout
-        assert sorted(json.loads(child.stdout.readline())) == [1, 2]
-        cluster.wait_replicas()
-        cluster.pause(0)
-        child.stdin.write("\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == "sent\n"
-        stand_still(child.pid)
-        cluster.wait_for_heir(0)
-        cluster.resume(0)
-        eventually(lambda: cluster.nodes[0].client.info("replication")["role"] == "slave")
-        child.send_signal(signal.SIGCONT)
-        said, _ = child.communicate(timeout=40)
-    assert said.split() == ["OutcomeUnknownError"] * 2
-    with hotcount.Redis(cluster.url, timeout=10) as store:
-        assert hotcount.Counter(store).get(key) == 2
 
 
 @pytest.mark.parametrize("many", [False, True])

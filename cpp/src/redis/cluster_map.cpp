@@ -156,6 +156,10 @@ void ClusterMap::refresh(SteadyTime due) {
             }
         }
         told_ = std::move(told);
+        const SteadyTime now = std::chrono::steady_clock::now();
+        for (const auto& [number, node] : nodes_) {
+            if (owns(number) == false) node->heard->replaced(now);
+        }
     }
     {
         const std::lock_guard lock(mutex_);
@@ -322,11 +326,16 @@ std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t n
     // If one primary has all slots, no other primary exists that could elect a successor.
     const bool alone = told_->owners.size() == 1 && told_->owners.contains(node);
     if (told_->by == node && !alone) return {};
-    if (told_->owners.contains(node)) {
-        return Confirmation{!told_->changed.contains(node), told_->asked_at};
-    }
+    const auto owns = this->owns(node);
+    if (!owns) return {};
+    return Confirmation{*owns, told_->asked_at};
+}
+
+// Under the mutex, with a map in told_.
+std::optional<bool> ClusterMap::owns(std::uint16_t node) const {
+    if (told_->owners.contains(node)) return !told_->changed.contains(node);
     if (told_->has_epochs && router_.owns(node)) return {};
-    return Confirmation{false, told_->asked_at};
+    return false;
 }
 
 void ClusterMap::listen(std::weak_ptr<void> alive, std::function<void()> listener) {

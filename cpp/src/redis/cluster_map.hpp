@@ -82,6 +82,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void refresh(SteadyTime due);
     std::vector<Endpoint> candidates();
     void settle_doubts(SteadyTime asked_at);
+    std::optional<bool> owns(std::uint16_t node) const;
     // The login for one request: asked for with the first connection, and again after its first
     // refusal.
     struct AskedLogin {

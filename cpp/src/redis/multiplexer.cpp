@@ -104,6 +104,9 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
         return true;
     }
     if (!belongs(front, reply)) return false;
+    if (outlived_its_node(front, now)) {
+        return does_not_fit("this node was replaced after " + front.first->name() + " was sent");
+    }
     if (replies_due_ > 0) --replies_due_;
     Operation& first = *front.first;
     const bool is_batch = first.request_.is_batch();
@@ -118,6 +121,7 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     answered_ = flight.end;
     round_trip_ = now - flight.encoded_at;
     counts_.latency.record(round_trip_);
+    if (doubted_) held_since_ = std::min(held_since_, flight.encoded_at);
     if (is_lane() && leaves_whole(flight, reply)) return true;
     if (refused_whole(flight, reply)) return true;
     if (is_batch) {

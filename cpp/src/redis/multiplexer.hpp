@@ -128,10 +128,10 @@ class Multiplexer {
     std::optional<SteadyTime> doubted_since() const {
         return doubted_ ? std::optional{doubted_at_} : std::nullopt;
     }
-    /// Another node, asked at this time, has said whether this one still owns its slots. If so,
-    /// held answers are delivered; otherwise reads leave the lane and the outcome of other calls is
-    /// unknown. Returns whether the doubt has ended.
-    bool confirm(bool owns, SteadyTime asked_at);
+    /// Another node, asked at this time, has said whether this one still owns its slots. If so, and it
+    /// has owned them since the calls were sent, held answers are delivered; otherwise reads leave the
+    /// lane and the outcome of other calls is unknown. Returns which, or nullopt if the doubt goes on.
+    std::optional<bool> confirm(bool owns, SteadyTime asked_at);
     /// Adds the slots of calls that are queued, not answered, or have left and are not handed back.
     void outstanding(SlotSet& slots) const;
     /// The router has received these asynchronous calls, which had left the lane.
@@ -183,6 +183,7 @@ class Multiplexer {
     bool postpone(const OperationPtr& operation);
     bool is_lane() const { return node_heard_ != nullptr; }
     void note_heard(SteadyTime now);
+    bool outlived_its_node(const Flight& flight, SteadyTime now) const;
     bool leaves(const OperationPtr& operation, const Reply& reply);
     bool leaves_whole(const Flight& flight, const Reply& reply);
     void depart(const OperationPtr& operation, Operation::Departure departure);
@@ -225,6 +226,7 @@ class Multiplexer {
     std::string misfit_;
     std::optional<Error> unreachable_;
     std::vector<OperationPtr> held_;
+    SteadyTime held_since_{SteadyTime::max()};      // When the first call was sent that is held.
     std::map<std::uint16_t, std::size_t> leaving_;  // How many are not handed back, by slot.
     bool doubted_{false};
     SteadyTime doubted_at_{};

@@ -4,6 +4,7 @@
 // silence_limit are held until another node confirms that this node still owns its slots: a primary
 // that was paused executes and acknowledges the commands in its sockets even if its replica has
 // been promoted meanwhile.
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -103,16 +104,24 @@ void Multiplexer::handed_back(const std::vector<OperationPtr>& left) {
 
 void Multiplexer::note_heard(SteadyTime now) {
     const auto doubted = node_heard_->hear(now, options_.silence());
-    if (doubted && !doubted_) {
-        doubted_ = true;
-        doubted_at_ = *doubted;
-    }
+    if (!doubted) return;
+    doubted_ = true;
+    // After a second silence, an answer to a question from before it settles nothing.
+    doubted_at_ = std::max(doubted_at_, *doubted);
 }
 
-bool Multiplexer::confirm(bool owns, SteadyTime asked_at) {
-    if (!doubted_ || asked_at < doubted_at_) return false;
+bool Multiplexer::outlived_its_node(const Flight& flight, SteadyTime now) const {
+    return is_lane() && now - flight.encoded_at > options_.silence() &&
+           flight.encoded_at < node_heard_->replaced_at();
+}
+
+std::optional<bool> Multiplexer::confirm(bool owns, SteadyTime asked_at) {
+    if (!doubted_ || asked_at < doubted_at_) return {};
     doubted_ = false;
     if (owns) node_heard_->confirm(asked_at);
+    // It may have lost and regained its slots since these calls were sent.
+    owns = owns && node_heard_->replaced_at() <= held_since_;
+    held_since_ = SteadyTime::max();
     Operations held;
     held.swap(held_);
     const Error replaced = make_error(
@@ -132,7 +141,7 @@ bool Multiplexer::confirm(bool owns, SteadyTime asked_at) {
             finish(operation, unknown(*operation, replaced));
         }
     }
-    return true;
+    return owns;
 }
 
 }  // namespace hotcount::redis

@@ -4,6 +4,9 @@
 // After a silence all lanes doubt the node, until another node has confirmed it. The lane that hears it
 // first ends the silence for all: without a common doubt, the replies in the other lanes' sockets
 // would count, which the node may have sent after its successor was elected.
+//
+// A node that was replaced may have its slots again before a late lane reads: one of an event loop that
+// stood still in a blocking call. So the time of the replacement is kept as well.
 #pragma once
 
 #include <atomic>
@@ -26,6 +29,10 @@ class NodeHeard {
     /// Another node, asked at this time, has said that this one owns its slots.
     void confirm(SteadyTime asked_at) { raise(confirmed_, asked_at); }
     SteadyTime last() const { return heard_.load(); }
+    /// A map shows that the node has lost its slots, or lost and regained them, since the map before.
+    void replaced(SteadyTime now) { raise(replaced_, now); }
+    /// A late reply to a call that was sent before this time may acknowledge a write that is lost.
+    SteadyTime replaced_at() const { return replaced_.load(); }
 
   private:
     // The first reply follows a silence.
@@ -40,6 +47,7 @@ class NodeHeard {
     std::atomic<SteadyTime> heard_{kNever};
     std::atomic<SteadyTime> doubted_{kNever};
     std::atomic<SteadyTime> confirmed_{kNever};
+    std::atomic<SteadyTime> replaced_{kNever};
 };
 
 }  // namespace hotcount::redis

@@ -61,8 +61,9 @@ void SharedConnection::evict(const Error& why) {
 
 void SharedConnection::confirm(bool owns, SteadyTime asked_at) {
     Lock lock(mutex_);
-    if (!multiplexer_.confirm(owns, asked_at)) return;
-    if (!owns) {
+    const auto counts = multiplexer_.confirm(owns, asked_at);
+    if (!counts) return;
+    if (!*counts) {
         break_connection(
             make_error(ErrorCode::unavailable, options_.address() + ": this node was replaced"));
     }

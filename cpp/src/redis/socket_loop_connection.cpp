@@ -171,12 +171,12 @@ class SocketLoopConnection final : public LoopLane {
         if (multiplexer_.has_finished()) ask_flush();
     }
     void confirm(bool owns, SteadyTime asked_at) override {
-        if (!multiplexer_.confirm(owns, asked_at)) return;
-        if (!owns && connection_ != nullptr) {
+        const auto counts = multiplexer_.confirm(owns, asked_at);
+        if (counts == false && connection_ != nullptr) {
             lose(make_error(ErrorCode::unavailable,
                             options_.address() + ": this node was replaced"));
         }
-        complete_finished();
+        if (counts) complete_finished();
     }
     std::optional<SteadyTime> doubted_since() const override {
         return multiplexer_.doubted_since();

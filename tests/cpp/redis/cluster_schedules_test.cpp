@@ -407,7 +407,7 @@ class Schedule : public Lanes {
             bool owns = false;
             for (const std::string& key : kKeys) owns = owns || cluster_.owner(slot_of(key)) == i;
             owns = owns && epochs[i] == confirmed_[i];
-            if (lanes_[i]->multiplexer.confirm(owns, now_) && !owns) lose(i);
+            if (lanes_[i]->multiplexer.confirm(owns, now_) == false) lose(i);
             hand_back(i);
         }
         confirmed_ = epochs;
