@@ -365,8 +365,8 @@ void Sentinels::act_on(const Round& round) {
     std::unique_lock lock(mutex_);
     const auto primary = primary_since(round.asked_at);
     const bool majority = when_majority_was_asked() >= round.asked_at;
+    if (!majority) return blind_.store(true);  // Under the lock: an answer ends it.
     lock.unlock();
-    if (!majority) return blind_.store(true);
     if (primary) {
         end_leases("the Sentinels replaced it by " + primary->endpoint.str(),
                    [&](const Endpoint& each) { return each != primary->endpoint; });
