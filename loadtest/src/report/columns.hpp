@@ -1,5 +1,5 @@
-// The columns of every report: the lists of what a report shows, in columns.cpp and, of what audits
-// found, in audit_columns.cpp.
+// The columns of every report, in two lists: the figures of a load, and the findings of its audit. Both
+// are in columns.cpp.
 //
 // A column says where it stands in the JSON documents, how it is computed from one trial and from
 // all rounds of a strategy, its unit, and in which tables for people it stands. figures.cpp makes
