@@ -95,6 +95,7 @@ LONG = {
     "cpp/src/votes/cache/stream_worker.cpp": "one loop, from a stream's page to SQL and back",
     "cpp/src/votes/cache/sync_worker.cpp": "one round, from the hashes of a cache to SQL and back",
     "python/src/concepts/stores.cpp": "the options of all stores, and how each is read and shown",
+    "loadtest/src/load/runner.cpp": "one run: its threads, and what they measure",
     "loadtest/src/report/columns.cpp": "a row for each column of every report",
     "tests/cpp/redis/cluster_schedules_test.cpp": "one model and what is drawn against it",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",

@@ -1,3 +1,4 @@
+// The load that runs: threads send and measure; another watches them, and makes the figures at the end.
 #include "runner.hpp"
 
 #include <fmt/core.h>
@@ -6,9 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -16,7 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "run.hpp"
+#include "planner.hpp"
+#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -24,6 +29,16 @@ namespace {
 // Threads that start calls of an open loop without waiting for their answers.
 constexpr std::uint32_t kStarters = 4;
 constexpr Duration kObserve = std::chrono::seconds{1};
+// Once the schedule has ended, how long what is late may still be sent: enough for the tail of a
+// system that keeps up, too little to hide one that does not.
+constexpr Duration kGrace = std::chrono::milliseconds{500};
+// The longest sleep before a thread looks at the run's state again.
+constexpr Duration kTick = std::chrono::milliseconds{50};
+// Calls in flight share this many of what each thread has one of: a few threads complete them.
+constexpr std::size_t kStripes = 8;
+
+constexpr std::size_t kKinds = static_cast<std::size_t>(OperationKind::read) + 1;
+constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::unknown) + 1;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -35,6 +50,97 @@ double process_cpu_s() {
     };
     return in_s(usage.ru_utime) + in_s(usage.ru_stime);
 }
+
+// The measurements of one thread. Aligned, so that neighbours do not share a cache line.
+struct alignas(64) Measured {
+    Tally tally;
+    Histogram response_ns;
+    Histogram service_ns;
+    Histogram send_lag_ns;
+    Histogram acknowledged_ns;  // Sent -> done; of reads only if nothing is written.
+    std::array<std::optional<Histogram>, kKinds * kOutcomes> outcomes;  // Most stay empty.
+    WorkerTime time;
+    std::atomic<std::uint64_t> answers{0};  // Also during the warm-up; for progress.
+    std::atomic<std::uint64_t> errors{0};
+    std::uint64_t operations{0};
+    std::mutex mutex{};  // For completions, which share these.
+};
+
+// One of the calls under way: the next one of its place follows its answer.
+struct Place {
+    Measured* measured{nullptr};
+    LedgerRecord* record{nullptr};
+    std::atomic<bool> handed_on{false};
+};
+
+class Run {
+  public:
+    Run(const LoadSettings& settings, Driver& driver, Ledger& ledger,
+        const std::atomic<bool>& interrupt)
+        : settings_(settings),
+          driver_(driver),
+          ledger_(ledger),
+          interrupt_(interrupt),
+          from_ns_(settings.warmup.count()),
+          until_ns_(from_ns_ + settings.duration.count()),
+          give_up_ns_(until_ns_ + (open() ? kGrace.count() : 0)),
+          planner_(ledger, settings.traffic,
+                   settings.traffic.trace ? Schedule(settings.traffic.trace)
+                                          : Schedule(settings.arrival, settings.rate_per_s,
+                                                     settings.traffic.seed, settings.profile),
+                   open() ? until_ns_ : INT64_MAX, settings.unvote),
+          measured_(settings.in_flight > 0 ? kStripes : settings.workers),
+          places_(settings.in_flight) {}
+
+    LoadResult go(const LoadObserver& observe);
+
+  private:
+    bool open() const { return settings_.arrival != Arrival::closed; }
+    bool stopped() const {
+        return interrupt_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed);
+    }
+    std::int64_t now_ns() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                   std::chrono::steady_clock::now() - start_)
+            .count();
+    }
+    void start_workers(std::vector<std::thread>& threads, LoadResult& result);
+    void work(Measured& measured);
+    void go_on(Place& place);
+    void start_on_time();
+    Place* take_place();
+    void give_back(Place& place);
+    Operation send(LedgerRecord& record, std::int64_t now);
+    void finish(LedgerRecord& record, const Answer& answer);
+    std::int64_t wait_for_slot(const LedgerRecord& record);
+    void account(Measured& measured, const LedgerRecord& record, const Answer& answer,
+                 std::int64_t free_ns);
+    std::int64_t counted(Outcome outcome, std::int64_t ns) const;
+    LoadSample sample(std::int64_t at_ns);
+    void watch(const LoadObserver& observe, LoadResult& result);
+    void gather(LoadResult& result, std::int64_t ended_ns, bool stopped);
+
+    const LoadSettings& settings_;
+    Driver& driver_;
+    Ledger& ledger_;
+    const std::atomic<bool>& interrupt_;
+    std::atomic<bool> stop_{false};
+    const std::int64_t from_ns_;
+    const std::int64_t until_ns_;
+    const std::int64_t give_up_ns_;
+    Planner planner_;
+    std::vector<Measured> measured_;
+    std::vector<Place> places_;
+    // Open loop: the places without a call under way.
+    std::mutex free_mutex_;
+    std::condition_variable freed_;
+    std::vector<Place*> free_places_;
+    SteadyTime start_{};
+    alignas(64) std::atomic<std::uint64_t> next_{0};
+    alignas(64) std::atomic<std::uint32_t> working_{0};
+    std::uint64_t sampled_answers_{0};
+    std::int64_t sampled_ns_{0};
+};
 
 }  // namespace
 
@@ -407,6 +513,92 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
     measured.time.own_ns += record.sent_ns - std::max(record.intended_ns, free_ns);
     measured.response_ns.record(counted(answer.outcome, response_ns));
     measured.send_lag_ns.record(record.sent_ns - record.intended_ns);
+}
+
+// -- whether the load was offered as asked, and what kept it back ----------------------------------
+
+namespace {
+
+constexpr std::size_t kTenths = 10;
+
+double mean_of(const std::array<double, kTenths>& values, std::size_t first, std::size_t last) {
+    double sum = 0;
+    for (std::size_t index = first; index <= last; ++index) sum += values[index];
+    return sum / static_cast<double>(last - first + 1);
+}
+
+}  // namespace
+
+std::string_view to_string(LoadBound bound) {
+    return word_of(bound, {"schedule", "workers", "in_flight", "planner", "generator", "system"});
+}
+
+LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,
+                     const WorkerTime& time, const Histogram& service_ns) {
+    const bool open = settings.arrival != Arrival::closed;
+    if (open && offered.carried()) return LoadBound::schedule;
+    const std::int64_t own_ns = open ? time.own_ns : time.planning_ns;
+    const std::int64_t calls_ns = open ? time.calls_ns : time.calls_ns - time.planning_ns;
+    if (own_ns > calls_ns) {
+        return 2 * time.planning_ns > own_ns ? LoadBound::planner : LoadBound::generator;
+    }
+    if (service_ns.value_at(0.5) >= 2 * service_ns.min()) return LoadBound::system;
+    return settings.in_flight > 0 ? LoadBound::in_flight : LoadBound::workers;
+}
+
+std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
+    if (settings.arrival == Arrival::closed) return max_operations;
+    // One more, so that the trace ends the run and not the ledger.
+    if (settings.traffic.trace) return settings.traffic.trace->lines().size() + 1;
+    const double mean =
+        settings.rate_per_s * std::chrono::duration<double>(
+                                  settings.profile.equivalent(settings.warmup + settings.duration))
+                                  .count();
+    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
+    const double most = mean + 6 * std::sqrt(mean) + 64;
+    return std::min(max_operations, static_cast<std::uint64_t>(most));
+}
+
+OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
+                            std::uint32_t workers) {
+    OfferedLoad load;
+    if (until_ns <= from_ns) return load;
+    // How many more became due than were sent, per tenth of the window; what was sent before it or
+    // due before it counts into the first, so that a backlog of the warm-up is seen.
+    std::array<double, kTenths> change{};
+    const double tenth_ns = static_cast<double>(until_ns - from_ns) / kTenths;
+    const auto tenth_of = [&](std::int64_t at_ns) {
+        const double tenth =
+            static_cast<double>(std::max(at_ns - from_ns, std::int64_t{0})) / tenth_ns;
+        return std::min(static_cast<std::size_t>(tenth), kTenths - 1);
+    };
+    const std::uint64_t planned = ledger.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger[index];
+        if (record.intended_ns >= until_ns) break;  // The schedule is in order.
+        const bool was_sent = record.load_status() >= Status::sent && record.sent_ns < until_ns;
+        change[tenth_of(record.intended_ns)] += 1;
+        if (was_sent) change[tenth_of(record.sent_ns)] -= 1;
+        if (record.intended_ns < from_ns) continue;
+        ++load.due;
+        if (was_sent) ++load.sent;
+    }
+    if (load.due == 0) return load;
+    load.share = static_cast<double>(load.sent) / static_cast<double>(load.due);
+    std::array<double, kTenths> backlog{};
+    double running = 0;
+    for (std::size_t tenth = 0; tenth < kTenths; ++tenth) {
+        running += change[tenth];
+        backlog[tenth] = running;
+    }
+    load.backlog_early = mean_of(backlog, 1, 3);
+    load.backlog_late = mean_of(backlog, 7, 9);
+    // Half a percent of the window's operations is well above what a burst or one slow fsync
+    // leaves for an instant, and still half of what fails the share.
+    const double tolerated =
+        std::max(static_cast<double>(workers), 0.005 * static_cast<double>(load.due));
+    load.growing = load.backlog_late - load.backlog_early > tolerated;
+    return load;
 }
 
 }  // namespace hotcount::loadtest
