@@ -16,18 +16,6 @@ namespace hotcount::loadtest {
 
 namespace fs = std::filesystem;
 
-bool on_redis(const TrialSettings& settings) {
-    const auto strategy = find_strategy(settings.strategy);
-    return strategy && strategy->store == StoreKind::redis;
-}
-
-/// Audits the stored state, and the answers that callers got.
-Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
-    HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
-    if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);
-    return result;
-}
-
 std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy) {
     if (!settings.tables.empty()) {
         return "the votes were taken out of the tables after the audit, because they are your own";

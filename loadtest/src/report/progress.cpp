@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "load/run_folder.hpp"
-#include "report/progress.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {

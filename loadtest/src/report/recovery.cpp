@@ -127,7 +127,6 @@ std::string seconds_text(double value_s) {
 
 std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>& outages,
                                  const TrialSettings& settings) {
-    if (outages.empty()) return {};
     const Successes done(ledger);
     const SteadyTime start{std::chrono::nanoseconds{ledger.started_ns()}};
     std::vector<Recovery> all;

@@ -289,7 +289,7 @@ std::string load_lines(const TrialResult& trial) {
                             : one.too_few ? "not known"
                                           : "MISSED");
     }
-    text += recovery_lines(trial.recoveries, trial.audit);
+    if (!trial.recoveries.empty()) text += recovery_lines(trial.recoveries, trial.audit);
     if (load.repeated > 0) {
         text += fmt::format(
             "  {} votes repeated a user, because their items had run out of them; raise --users\n",

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "checkers/audit.hpp"
 #include "compare.hpp"
 #include "load/callers.hpp"
 #include "load/run_folder.hpp"
@@ -154,7 +155,9 @@ class TrialRun {
         // From here on there is a measurement, which nothing may throw away.
         BesideLoad::Found found = beside.stop();
         note(trial_, "what --fault asked for was not done", found.faults.done);
-        trial_.recoveries = recoveries(*ledger_, found.faults.outages, settings());
+        if (const auto& outages = found.faults.outages; !outages.empty()) {
+            trial_.recoveries = recoveries(*ledger_, outages, settings());
+        }
         trial_.builds = found.builds;
         const Processes::Faults disturbed = callers.stop();
         trial_.kills = disturbed.kills;
@@ -189,7 +192,9 @@ class TrialRun {
         note(trial_, "audit impossible", audited);
         if (audited) {
             trial_.audit = std::move(*audited);
-            trial_.audit.allow_failover(may_lose(trial_.recoveries));
+            if (!trial_.recoveries.empty()) {
+                trial_.audit.allow_failover(may_lose(trial_.recoveries));
+            }
             trial_.audited = true;
             trial_.state = RunState::finished;
         }
@@ -210,6 +215,17 @@ class TrialRun {
 };
 
 }  // namespace
+
+bool on_redis(const TrialSettings& settings) {
+    const auto strategy = find_strategy(settings.strategy);
+    return strategy && strategy->store == StoreKind::redis;
+}
+
+Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
+    HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
+    if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);
+    return result;
+}
 
 Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& folder,
                               const nlohmann::json& provenance, const TrialHooks& hooks) {
