@@ -136,7 +136,7 @@ class BesideLoad {
     std::unique_ptr<ServerFaults> faults_{};
 };
 
-// -- the work of the servers (server_meter.cpp) ---------------------------------------------------
+// -- the work of the servers -----------------------------------------------------------------------
 //
 //   log       PostgreSQL: write-ahead log; MariaDB: redo log and binary log; MySQL: redo log;
 //             Redis: append-only file

@@ -192,7 +192,7 @@ Words mysql_words(const fs::path& program, const fs::path& folder, const Managed
                 "--pid-file=" + (folder / "mysql.pid").string(),
                 "--log-error=" + (folder / ManagedServer::kLogName).string(), "--skip-log-bin",
                 "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
-                // For server_meter.cpp.
+                // For ServerMeter.
                 "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
     words.insert(words.end(), own.begin(), own.end());
     const Words reached = options.port == 0 ? Words{"--skip-networking"}
