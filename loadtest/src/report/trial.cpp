@@ -91,6 +91,13 @@ const ManagedServer* kept_redis(const Managed* redis) {
     return dynamic_cast<const ManagedServer*>(redis);
 }
 
+/// The server with this URL; null: there is none.
+Managed* find_server(const std::vector<Managed*>& servers, const std::string& url) {
+    const auto found = std::find_if(servers.begin(), servers.end(),
+                                    [&](const Managed* one) { return one->url() == url; });
+    return found == servers.end() ? nullptr : *found;
+}
+
 /// One trial on a target that is set up: the load, what it left, and what that is worth.
 class TrialRun {
   public:

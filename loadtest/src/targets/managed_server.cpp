@@ -491,10 +491,4 @@ Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
     return server;
 }
 
-Managed* find_server(const std::vector<Managed*>& servers, const std::string& url) {
-    const auto found = std::find_if(servers.begin(), servers.end(),
-                                    [&](const Managed* one) { return one->url() == url; });
-    return found == servers.end() ? nullptr : *found;
-}
-
 }  // namespace hotcount::loadtest

@@ -162,9 +162,6 @@ class ManagedServer final : public Managed {
     std::optional<PausedServer> paused_{};
 };
 
-/// The one with this URL; null: there is none.
-Managed* find_server(const std::vector<Managed*>& servers, const std::string& url);
-
 // -- its processes (server_processes.cpp) ---------------------------------------------------------
 //
 // The processes of a private server: PostgreSQL has one for each connection.
