@@ -6,13 +6,14 @@ test ends it, because the process of the late fold finds another pg_try_advisory
 search path.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
+import hotcount
 import pytest
 
 from tests.support.journal_play import PostgresPlay
+from tests.support.postgres_votes import Background
 from tests.support.servers import PostgresDatabase
 
 # The lock 4711 is the test's.
@@ -38,7 +39,7 @@ class LatePlay(PostgresPlay):
         self._options = ""
 
     @contextmanager
-    def late_fold(self) -> Iterator[Callable[[], Any]]:
+    def late_fold(self) -> Iterator[Background]:
         """A fold that has its snapshot, and tries its lock when the block ends."""
         with self.held("SELECT pg_advisory_xact_lock(4711)"):
             yield self.stopped(lambda: self.flush(self.late))
@@ -111,4 +112,33 @@ def test_a_late_fold_does_not_undo_a_reconcile(play: LatePlay) -> None:
         assert play.counts(1) == {2}
     assert not isinstance(fold(), Exception)
     assert play.counts(1) == {2}
+    assert play.is_settled()
+
+
+def test_a_late_flush_waits_for_an_item_that_another_fold_has_found_locked(play: LatePlay) -> None:
+    # The other fold puts the item back into the journal after the snapshot of the late one.
+    play.cast(1, 1)
+    with play.held("UPDATE item SET vote_count = vote_count WHERE id = 1"):
+        with play.late_fold() as flush:
+            assert play.flush(timeout=1).pending == 1
+        assert not flush.is_over(0.5)
+        assert play.stored(1) == 1
+    assert flush().pending == 0
+    assert play.stored(1) == 2
+    assert play.is_settled()
+
+
+def test_a_late_flush_goes_on_behind_a_page_that_another_fold_has_taken(play: LatePlay) -> None:
+    # A full page is in its snapshot; all of these rows are gone, and one is left.
+    rows = play.session()
+    rows.run("INSERT INTO vote_journal SELECT 1, 0 FROM generate_series(1, 20000)")
+    rows.run("INSERT INTO vote_journal VALUES (2, 0)")
+    rows.commit()
+    with play.late_fold() as flush:
+        cell = "SELECT n FROM vote_cell WHERE item = 2 AND slot = -1 FOR UPDATE"
+        with play.held(cell), pytest.raises(hotcount.DeadlineError):
+            play.flush(timeout=2)
+        assert (play.pending(1), play.pending(2)) == (0, 1)
+    assert flush().pending == 0
+    assert play.pending(2) == 0
     assert play.is_settled()

@@ -15,7 +15,7 @@ from hotcount import FlushReport, Votes
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import is_mysql
-from tests.support.postgres_votes import in_background
+from tests.support.postgres_votes import Background, in_background
 from tests.support.servers import PostgresDatabase
 
 _numbers = itertools.count()
@@ -123,7 +123,7 @@ class Play:
             fold = self.stopped(lambda: self.flush())
             yield fold
 
-    def stopped(self, call: Callable[[], Any]) -> Callable[[], Any]:
+    def stopped(self, call: Callable[[], Any]) -> Background:
         """Starts the call and returns when it waits for a lock."""
         before = self.waiting()
         result = in_background(call)

@@ -10,7 +10,10 @@
 --   hc_pace, hc_due  whether the journal is the place of the counts, and the time until a fold is
 --                    due: 0 if the last fold is in the future, because the server's clock went back
 --   hc_alone         the fold's advisory lock, until the transaction ends: tried, not waited for
---   hc_here          the mark again, locked: the snapshot may be older than the advisory lock
+--   hc_marks         the marks again, locked and so as of now: the snapshot may be older than the
+--                    advisory lock
+--   hc_here          a row if no other fold has committed in between. The snapshot would show the
+--                    rows that it took, but neither what it put back nor the cells that it summed
 --   hc_page, hc_gone a page of journal rows, deleted
 --   hc_moved         the sums of those rows, added to the cells of the fold's slot
 --   hc_totals        the items' counts: the sums of all cells. Cells of other slots are as of the
@@ -24,9 +27,9 @@
 -- is a hash lookup, whatever row count the planner expects.
 --
 -- Returns one row 0, NULL, outcome, number; a row 1, item, count, version for each item folded; and
--- a row 2, item, 0, 0 for each item whose row is locked. Outcome: 0 folded and 1 another fold runs
--- (number: rows deleted), 2 not due (number: microseconds until then), 3 the counts are in another
--- place.
+-- a row 2, item, 0, 0 for each item whose row is locked. Outcome: 0 folded and 1 another fold runs or
+-- has just ended (number: rows deleted), 2 not due (number: microseconds until then), 3 the counts
+-- are in another place.
 WITH hc_clock AS MATERIALIZED (
     SELECT {now_microseconds} AS us
 ),
@@ -34,6 +37,7 @@ hc_pace AS MATERIALIZED (
     SELECT
         us,
         {mark('counted_in')} = 'journal' AS here,
+        {mark('folded_at')} AS folded,
         COALESCE(CAST({mark('folded_at')} AS bigint), 0) AS last,
         COALESCE(CAST({mark('fold_took')} AS bigint), 0) AS took
     FROM hc_clock
@@ -57,11 +61,18 @@ hc_alone AS MATERIALIZED (
         END AS mine
     FROM hc_due
 ),
-hc_here AS MATERIALIZED (
-    SELECT name
+hc_marks AS MATERIALIZED (
+    SELECT name, value
     FROM {meta}
-    WHERE name = 'counted_in' AND value = 'journal' AND (SELECT mine FROM hc_alone)
+    WHERE name IN ('counted_in', 'folded_at') AND (SELECT mine FROM hc_alone)
     FOR SHARE SKIP LOCKED
+),
+hc_here AS MATERIALIZED (
+    SELECT
+    FROM hc_pace
+    WHERE
+        (SELECT value FROM hc_marks WHERE name = 'counted_in') = 'journal'
+        AND (SELECT value FROM hc_marks WHERE name = 'folded_at') IS NOT DISTINCT FROM folded
 ),
 hc_page AS MATERIALIZED (
     SELECT ctid AS place
