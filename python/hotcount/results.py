@@ -345,7 +345,9 @@ class FlushReport(Result):
     waited when the call began and are in the database now. For a WriteBehindCounter: keys that
     Redis or the database has now."""
     pending: int
-    """Items (with 'write_behind' votes) not reached before the deadline."""
+    """Items whose count was not brought up to date: another transaction has locked them until the
+    deadline, or the database refuses them. With 'write_behind': votes that are not in the database,
+    or, if all are, such items. Of a WriteBehindCounter: keys not reached before the deadline."""
     at_risk: int
     """Acknowledged votes that a crash now could lose."""
 

@@ -583,7 +583,12 @@ class Votes(Lifetime, VotesBase):
             timeout: Seconds, more than 0. None: the database's. Call it again after any error.
 
         Returns:
-            A FlushReport: how many items were updated, and how many were not reached.
+            A FlushReport: how many items were updated, and how many were not reached. If none is
+            pending, the item table has every vote that was acknowledged before the call.
+
+        Raises:
+            HotcountError: A fold failed as a whole, or another process folded until the timeout.
+                The votes are safe and counted; the rest is not folded.
 
         Example:
             >>> import hotcount

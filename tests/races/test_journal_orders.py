@@ -62,22 +62,27 @@ def test_of_two_folds_each_row_is_counted_once(play: Play) -> None:
 def test_a_fold_that_is_killed_leaves_its_rows_to_the_next(play: Play) -> None:
     play.cast(1, 1)
     with play.stopped_fold() as fold:
-        if play.dialect == "postgres":
-            play.number(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                " WHERE wait_event_type = 'Lock' AND application_name = 'hotcount'"
-            )
-        else:
-            admin = play.session()
-            waiting = (
-                "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX"
-                " WHERE trx_state = 'LOCK WAIT'"
-            )
-            ((stopped,),) = admin.run(waiting)
-            admin.run(f"KILL {stopped}")
+        play.end_waiting()
         fired("killed in mid-fold")
     fold()  # An error, or it has begun again: both are right.
     assert play.counts(1) == {2}
+    assert play.is_settled()
+
+
+def test_a_flush_whose_session_ends_while_an_item_is_held_is_an_error(play: Play) -> None:
+    play.cast(1, 1)
+    with play.held("SELECT id FROM item WHERE id = 1 FOR UPDATE"):
+        flush = in_background(play.flush)
+        eventually(lambda: play.number("SELECT COUNT(*) FROM vote_journal WHERE diff = 0") == 1)
+        # The next attempt has the row, and stops.
+        with play.held("SELECT n FROM vote_cell WHERE item = 1 AND slot = -1 FOR UPDATE"):
+            eventually(lambda: play.waiting() > 0)
+            play.end_waiting()
+            fired("killed in mid-fold")
+            outcome = flush()
+    assert isinstance(outcome, hotcount.UnavailableError), outcome
+    assert "not folded yet: 1 items" in str(outcome)
+    assert play.stored(1) == 1
     assert play.is_settled()
 
 

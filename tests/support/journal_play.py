@@ -72,6 +72,10 @@ class Play:
         """How many of hotcount's transactions wait for a lock."""
         raise NotImplementedError
 
+    def end_waiting(self) -> None:
+        """Ends hotcount's session that waits for a lock."""
+        raise NotImplementedError
+
     def take_moving(self, session: Session) -> None:
         """What a fold, a reconcile and a switch wait for, for a session's transaction."""
         raise NotImplementedError
@@ -187,6 +191,12 @@ class PostgresPlay(Play):
             " AND application_name = 'hotcount'"
         )
 
+    def end_waiting(self) -> None:
+        self.number(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND application_name = 'hotcount'"
+        )
+
     def take_moving(self, session: Session) -> None:
         session.run("SELECT pg_advisory_xact_lock('vote_journal'::regclass::oid::int, 1)")
         session.run("SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE")
@@ -214,6 +224,15 @@ class MariaDbPlay(Play):
         # There a batch waits for no vote's row: it sets the vote aside.
         ours = [each for each in self._opened if isinstance(each, hotcount.Votes)]
         return self.server.row_waits() + sum(int(v.stats()["held_votes"]) for v in ours)
+
+    def end_waiting(self) -> None:
+        admin = self.session()
+        waiting = (
+            "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX"
+            " WHERE trx_state = 'LOCK WAIT'"
+        )
+        ((waits,),) = admin.run(waiting)
+        admin.run(f"KILL {waits}")
 
     def take_moving(self, session: Session) -> None:
         session.run("SELECT value FROM vote_meta WHERE name IN ('folded_at', 'schema') FOR UPDATE")

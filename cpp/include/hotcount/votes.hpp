@@ -291,7 +291,10 @@ struct FlushReport {
     /// Items whose vote_count was brought up to date. write_behind: votes that waited when the call
     /// began and are in SQL now.
     std::int64_t acked;
-    std::int64_t pending;  ///< Items (write_behind: votes) not reached before the deadline.
+    /// Items whose vote_count was not brought up to date: another transaction has locked them until
+    /// the deadline, or the database refuses them. write_behind: votes that are not in SQL, or, if
+    /// all are, such items.
+    std::int64_t pending;
     std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
 };
 
@@ -452,7 +455,9 @@ class Votes {
         return reconcile(items, how, timeout);
     }
     /// Brings item.vote_count up to date if votes do not (batched and slotted on the servers,
-    /// cached; slotted on SQLite). Waits for items that other transactions have locked.
+    /// cached; slotted on SQLite). Waits until the deadline for items that other transactions have
+    /// locked. If nothing is pending, item.vote_count has every vote acknowledged before the call.
+    /// After an error the rest of the journal is not folded: call it again.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
     /// Tells this process that the caller's own SQL has committed `rows` journal rows, as
     /// hotcount.integrations.sqlalchemy does: it folds them as it folds those of its own votes.

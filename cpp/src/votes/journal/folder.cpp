@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <mutex>
-#include <set>
 
 #include <hotcount/detail/base/worker_pool.hpp>
 
 #include "fold_failures.hpp"
+#include "fold_progress.hpp"
 #include "left_items.hpp"
 
 namespace hotcount {
@@ -40,10 +39,6 @@ constexpr Duration kLongestRest = seconds{30};
 // The shortest pause between two looks for rows of other processes, and the time limit of a look.
 constexpr Duration kLookPause = seconds{5};
 constexpr Duration kLookPatience = seconds{2};
-// Pauses between two attempts at items that another transaction has locked.
-constexpr Duration kFirstLook = milliseconds{2};
-constexpr Duration kLastLook = milliseconds{100};
-
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
 
 // Adds up to a tenth, so that processes that wait for the same moment spread out.
@@ -51,18 +46,6 @@ Duration with_jitter(Duration pause) {
     const auto tenth = std::max<Duration::rep>(pause.count() / 10, 1);
     return pause + Duration{static_cast<Duration::rep>(
                        thread_random().below(static_cast<std::uint64_t>(tenth)))};
-}
-
-// The progress of a fold on demand.
-struct Progress {
-    Deadline deadline;          // The call's.
-    std::set<sql::Id> shown{};  // A set, because an item may be in several pages.
-};
-
-Error still_taken() {
-    return make_error(ErrorCode::deadline,
-                      "another process folded the journal, or moved the counts, until the "
-                      "deadline; what it has not folded is still to be");
 }
 
 }  // namespace
@@ -131,7 +114,8 @@ struct Folder::Work {
             read = 0;
             const bool more = std::exchange(again, false);
             lock.unlock();
-            auto folded = fold_all(!many && !last, Deadline::after(patience), nullptr, hurried);
+            FoldProgress progress{Deadline::after(patience), false};
+            auto folded = fold_all(!many && !last, progress, hurried);
             lock.lock();
             if (last) return;
             failures = folded ? 0 : std::min(failures + 1, 5);
@@ -156,7 +140,7 @@ struct Folder::Work {
             }
             // The appended rows may not be folded yet.
             if (!done) again = again || rows > 0 || more;
-            if (folded && (folded->more || !folded->held.empty())) again = true;
+            if (folded && (folded->more || !progress.held.empty() || left.holds())) again = true;
         }
     }
 
@@ -216,8 +200,8 @@ struct Folder::Work {
     // -- folding --------------------------------------------------------------------------------
 
     // Folds the whole journal page by page, except for items left out. Returns the sum of the pages.
-    Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Progress* progress,
-                                bool hurried = false) {
+    Result<FoldedPage> fold_all(bool due_only, FoldProgress& progress, bool hurried = false) {
+        const Deadline deadline = progress.deadline;
         FoldedPage all;
         while (true) {
             const std::vector<sql::Id> but = left.left_out();
@@ -233,7 +217,7 @@ struct Folder::Work {
             }
             if (!folded) {
                 const std::lock_guard lock(mutex);
-                if (progress != nullptr || !only_reads(folded.error())) {
+                if (progress.on_demand || !only_reads(folded.error())) {
                     bad_folds.add(folded.error());
                 }
                 if (!took_too_long(folded.error())) return folded;
@@ -246,15 +230,14 @@ struct Folder::Work {
                 all.due_in = folded->due_in;
                 return all;
             }
-            note_fold(*folded, {}, SteadyClock::now() - begun);
+            note_fold(*folded, {}, SteadyClock::now() - begun, progress);
             tell(*folded, progress);
             all.rows += folded->rows;
             // If most of a page was put back, the next page would be the same rows.
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
-                wait_for_starved(deadline, false, progress);
-                all.held = left.held();
+                wait_for_starved(false, progress);
                 return all;
             }
             due_only = false;  // The pause follows the last page.
@@ -263,14 +246,14 @@ struct Folder::Work {
 
     // Voters that share an item's row lock may hold it without a gap; a fold that waits for the lock
     // gets it. It waits briefly and for a few items at a time, because voters queue behind it.
-    void wait_for_starved(Deadline deadline, bool at_once, Progress* progress) {
+    void wait_for_starved(bool at_once, FoldProgress& progress) {
         if (!journal->may_starve()) return;
         for (const sql::Id& item : left.take_patient(interval, at_once)) {
             const std::span<const sql::Id> only{&item, 1};
-            auto folded =
-                journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
+            auto folded = journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true},
+                                        progress.deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*folded, only, Duration{0});
+            note_fold(*folded, only, Duration{0}, progress);
             tell(*folded, progress);
         }
     }
@@ -283,11 +266,11 @@ struct Folder::Work {
     Result<FoldedPage> fold_apart(std::span<const sql::Id> but, const Error& why,
                                   Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
+        FoldedPage all;
+        all.more = items.size() >= kFoldPage;
         std::erase_if(items, [&](const sql::Id& item) {
             return std::binary_search(but.begin(), but.end(), item);
         });
-        FoldedPage all;
-        all.more = items.size() >= kFoldPage;
         std::size_t refusals = 0;
         HOTCOUNT_TRY(fold_half(items, deadline, all, refusals));
         if (refusals > 0) bad_folds.add(why);
@@ -321,65 +304,76 @@ struct Folder::Work {
 
     // Folds the journal as it is now. `wait_for_held`: also waits for locked items.
     Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
-        FoldReport report;
-        Progress progress{deadline};
-        Duration pause = kFirstLook;
-        const auto rest = [&] {
-            sleep_or_interrupt(std::min<Duration>(pause, deadline.remaining()));
-            pause = std::min<Duration>(2 * pause, kLastLook);
-        };
+        FoldProgress progress{deadline, true};
+        FoldPauses pauses{deadline};
         FoldedPage folded;
         do {
-            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, deadline, &progress));
+            HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, progress));
             if (folded.outcome == FoldedPage::Outcome::taken) {
-                rest();
+                pauses.rest();
                 folded.more = true;
                 continue;
             }
-            HOTCOUNT_TRY(try_refused(progress, report));
-            pause = kFirstLook;
-            while (wait_for_held && !folded.held.empty() && !deadline.passed()) {
-                rest();
+            HOTCOUNT_TRY(try_refused(folded, progress));
+            pauses.begin();
+            while (wait_for_held && !progress.held.empty() && !deadline.passed()) {
+                pauses.rest();
                 const auto begun = SteadyClock::now();
-                auto later =
-                    journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
-                if (!later) break;  // The rows stay in the journal.
-                if (later->outcome != FoldedPage::Outcome::folded) continue;
-                note_fold(*later, folded.held, Duration{0});
-                tell(*later, &progress);
-                wait_for_starved(deadline, true, &progress);
-                left.keep_held(folded.held);
+                HOTCOUNT_TRY(fold_held(folded, progress));
+                wait_for_starved(true, progress);
                 // Attempts at many items take half of the time at most.
-                pause = std::max<Duration>(pause, SteadyClock::now() - begun);
+                pauses.at_least(SteadyClock::now() - begun);
             }
-        } while (folded.more && folded.held.empty() && !deadline.passed());
-        if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
-        report.shown = static_cast<std::int64_t>(progress.shown.size());
-        report.held = static_cast<std::int64_t>(folded.held.size());
-        report.more = folded.more;
-        return report;
+        } while (folded.more && progress.held.empty() && !deadline.passed());
+        if (folded.outcome == FoldedPage::Outcome::taken)
+            return make_error(ErrorCode::deadline,
+                              "another process folded the journal, or moved the counts, until the "
+                              "deadline; what it has not folded is still to be");
+        return FoldReport{static_cast<std::int64_t>(progress.shown.size()),
+                          static_cast<std::int64_t>(progress.held.size()),
+                          static_cast<std::int64_t>(left.refused()), folded.more};
+    }
+
+    // Folds the items that are held. Without time for that they stay held.
+    Result<void> fold_held(FoldedPage& all, FoldProgress& progress) {
+        std::vector<sql::Id> items(progress.held.begin(), progress.held.end());
+        FoldedPage part;
+        std::size_t refusals = 0;
+        auto done = fold_half(items, progress.deadline, part, refusals);
+        if (refusals > 0) {
+            for (const sql::Id& item : left.left_out()) {
+                if (progress.held.erase(item) > 0) std::erase(items, item);
+            }
+        }
+        all.more = all.more || part.more;
+        const bool whole = done && part.outcome == FoldedPage::Outcome::folded;
+        // Only the items that have a count are known to be folded.
+        if (!whole) part.more = true;
+        note_fold(part, items, Duration{0}, progress);
+        tell(part, progress);
+        if (done || took_too_long(done.error())) return {};
+        Error error = std::move(done).error();
+        error.message += "; not folded yet: " + std::to_string(progress.held.size()) +
+                         " items that another transaction had locked";
+        return error;
     }
 
     // Folds each item whose fold failed before, alone.
-    Result<void> try_refused(Progress& progress, FoldReport& report) {
+    Result<void> try_refused(FoldedPage& all, FoldProgress& progress) {
         for (const sql::Id& item : left.left_out()) {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
             HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
-            if (one.rows == 0) continue;
-            note_fold(one, only, Duration{0});
-            tell(one, &progress);
+            if (refusals > 0 || one.outcome != FoldedPage::Outcome::folded) continue;
+            note_fold(one, only, Duration{0}, progress);
+            tell(one, progress);
+            all.more = all.more || one.more;
         }
-        report.failed = static_cast<std::int64_t>(left.refused());
         return {};
     }
 
-    void tell(const FoldedPage& folded, Progress* progress) {
-        if (progress != nullptr) {
-            for (const FoldedCount& count : folded.counts) progress->shown.insert(count.item);
-            for (const sql::Id& item : folded.held) progress->shown.erase(item);
-        }
+    void tell(const FoldedPage& folded, const FoldProgress& progress) {
         if (publish && !folded.counts.empty()) publish(folded.counts);
         const auto begun = SteadyClock::now();
         {
@@ -396,9 +390,9 @@ struct Folder::Work {
         // If tidying fails, the server's own cleanup does it later. A fold on demand spends only a
         // part of its deadline on it.
         const Duration most =
-            progress == nullptr
-                ? patience
-                : std::min<Duration>(patience, progress->deadline.remaining() / kRestOfTidying);
+            progress.on_demand
+                ? std::min<Duration>(patience, progress.deadline.remaining() / kRestOfTidying)
+                : patience;
         (void)journal->tidy(Deadline::after(most));
         const auto ended = SteadyClock::now();
         const std::lock_guard lock(mutex);
@@ -408,7 +402,9 @@ struct Folder::Work {
     // -- bookkeeping ----------------------------------------------------------------------------
 
     // `only`: the items to which the fold was restricted, if any.
-    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took,
+                   FoldProgress& progress) {
+        progress.note(folded, only);
         left.note(folded, only);
         if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);

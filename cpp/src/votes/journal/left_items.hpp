@@ -56,17 +56,9 @@ class LeftItems {
 
     // -- held -----------------------------------------------------------------------------------
 
-    std::vector<sql::Id> held() const {
+    bool holds() const {
         const std::lock_guard lock(mutex_);
-        std::vector<sql::Id> items;
-        for (const auto& [item, known] : held_) items.push_back(item);
-        return items;
-    }
-
-    /// Reduces `items` to those that are still held.
-    void keep_held(std::vector<sql::Id>& items) const {
-        const std::lock_guard lock(mutex_);
-        std::erase_if(items, [&](const sql::Id& item) { return !held_.contains(item); });
+        return !held_.empty();
     }
 
     /// A few items that folds have found locked repeatedly: the next fold waits for their rows. Each is
