@@ -5,6 +5,7 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
+#include <optional>
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
@@ -36,6 +37,8 @@ class MysqlJournal final : public Journal {
           page_(sql["page"]),
           page_of_(sql["page_of"]),
           page_but_(sql["page_but"]),
+          left_(sql["left"]),
+          left_but_(sql["left_but"]),
           move_(sql["move"]),
           remove_(sql["remove"]),
           remove_run_(sql["remove_run"]),
@@ -105,7 +108,10 @@ class MysqlJournal final : public Journal {
         HOTCOUNT_TRY_ASSIGN(const std::vector<Row> rows, take_rows(connection, request));
         page.rows = rows.size();
         page.more = rows.size() >= request.most;
-        if (rows.empty()) return page;
+        if (rows.empty()) {
+            HOTCOUNT_TRY_ASSIGN(page.left, find_left(connection, request, page));
+            return page;
+        }
 
         std::map<sql::Id, std::int64_t> sums;
         for (const Row& row : rows) {
@@ -116,6 +122,7 @@ class MysqlJournal final : public Journal {
         }
         HOTCOUNT_TRY(move(connection, sums, now));
         HOTCOUNT_TRY(remove(connection, rows));
+        HOTCOUNT_TRY_ASSIGN(page.left, find_left(connection, request, page));
 
         std::vector<sql::Id> items;
         items.reserve(sums.size());
@@ -207,6 +214,26 @@ class MysqlJournal final : public Journal {
             rows = rows.subspan(run);
         }
         return remove_.run_padded(connection, ids, nullptr);
+    }
+
+    Result<std::optional<JournalRange>> find_left(sql::Connection& connection,
+                                                  const FoldRequest& request,
+                                                  const FoldedPage& page) {
+        std::optional<JournalRange> left;
+        if (page.more || !request.only.empty()) return left;
+        const std::span<const sql::Id> but = request.but;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            if (!row.is_null(0)) left = JournalRange{row.integer(0), row.integer(1)};
+            return {};
+        };
+        if (but.empty()) {
+            HOTCOUNT_TRY(connection.query(left_, {}, read));
+        } else {
+            const auto values =
+                BulkStatement::padded_values(but.first(BulkStatement::padded_portion(but.size())));
+            HOTCOUNT_TRY(connection.run(left_but_.of(values.size()), values, &read));
+        }
+        return left;
     }
 
     Result<void> move(sql::Connection& connection, const std::map<sql::Id, std::int64_t>& sums,
@@ -312,6 +339,8 @@ class MysqlJournal final : public Journal {
     const sql::Statement page_;
     BulkStatement page_of_;
     BulkStatement page_but_;
+    const sql::Statement left_;
+    BulkStatement left_but_;
     BulkStatement move_;
     BulkStatement remove_;
     const sql::Statement remove_run_;

@@ -7,6 +7,7 @@
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/sql.hpp>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -21,6 +22,16 @@ struct FoldProgress {
     bool on_demand;             ///< A call of fold_now(), not the thread.
     std::set<sql::Id> shown{};  ///< item.vote_count is up to date.
     std::set<sql::Id> held{};   ///< The item's row was locked; it has a row in the journal.
+
+    /// Rows up to this id were in the journal when the call's first fold ended, if any were left.
+    std::optional<std::int64_t> until{};
+
+    /// Whether the fold has left rows of that time in the journal. Later votes are not waited for.
+    bool is_behind(const FoldedPage& folded) {
+        if (!folded.left) return false;
+        if (!until) until = folded.left->last;
+        return folded.left->first <= *until;
+    }
 
     /// A fold ended well. `only`: the items to which it was restricted, if any. If the page was not
     /// full, those of them that had no rows are not held any more.

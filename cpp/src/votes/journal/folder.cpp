@@ -48,6 +48,12 @@ Duration with_jitter(Duration pause) {
                        thread_random().below(static_cast<std::uint64_t>(tenth)))};
 }
 
+Error still_taken() {
+    return make_error(ErrorCode::deadline,
+                      "another process folded the journal, or moved the counts, until the "
+                      "deadline; what it has not folded is still to be");
+}
+
 }  // namespace
 
 Duration look_pause(const VotesOptions& options) {
@@ -140,7 +146,10 @@ struct Folder::Work {
             }
             // The appended rows may not be folded yet.
             if (!done) again = again || rows > 0 || more;
-            if (folded && (folded->more || !progress.held.empty() || left.holds())) again = true;
+            if (folded &&
+                (folded->more || folded->left || !progress.held.empty() || left.holds())) {
+                again = true;
+            }
         }
     }
 
@@ -237,6 +246,7 @@ struct Folder::Work {
             const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
+                all.left = folded->left;
                 wait_for_starved(false, progress);
                 return all;
             }
@@ -315,7 +325,7 @@ struct Folder::Work {
                 continue;
             }
             HOTCOUNT_TRY(try_refused(folded, progress));
-            pauses.begin();
+            if (!progress.held.empty()) pauses.begin();
             while (wait_for_held && !progress.held.empty() && !deadline.passed()) {
                 pauses.rest();
                 const auto begun = SteadyClock::now();
@@ -324,11 +334,12 @@ struct Folder::Work {
                 // Attempts at many items take half of the time at most.
                 pauses.at_least(SteadyClock::now() - begun);
             }
+            if (wait_for_held && progress.is_behind(folded)) {
+                pauses.rest();
+                folded.more = true;
+            }
         } while (folded.more && progress.held.empty() && !deadline.passed());
-        if (folded.outcome == FoldedPage::Outcome::taken)
-            return make_error(ErrorCode::deadline,
-                              "another process folded the journal, or moved the counts, until the "
-                              "deadline; what it has not folded is still to be");
+        if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
         return FoldReport{static_cast<std::int64_t>(progress.shown.size()),
                           static_cast<std::int64_t>(progress.held.size()),
                           static_cast<std::int64_t>(left.refused()), folded.more};

@@ -12,6 +12,7 @@
 
 #include <hotcount/sql.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,12 @@ struct FoldRequest {
     bool wait_for_item{false};
 };
 
+/// Rows of the journal, by ids that grow in the order of the appends.
+struct JournalRange {
+    std::int64_t first;
+    std::int64_t last;
+};
+
 struct FoldedPage {
     enum class Outcome : std::uint8_t {
         folded,     ///< Done; perhaps there was nothing to fold.
@@ -65,7 +72,10 @@ struct FoldedPage {
     bool more{false};                   ///< The page was full.
     std::vector<FoldedCount> counts{};  ///< The items of the page.
     std::vector<sql::Id> held{};  ///< Items whose row was locked: item.vote_count follows later.
-    Duration due_in{0};           ///< After not_due: the rest of the pause.
+    /// Of a fold of all items whose page was not full: committed rows that it did not find or could
+    /// not lock, if the database skips locked rows. Rows locked by others than voters stay there.
+    std::optional<JournalRange> left{};
+    Duration due_in{0};  ///< After not_due: the rest of the pause.
 };
 
 /// The rows that wait in the journal.

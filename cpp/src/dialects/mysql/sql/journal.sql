@@ -59,6 +59,18 @@ ORDER BY id
 LIMIT ?1
 FOR UPDATE SKIP LOCKED
 
+-- name: left
+-- The ids of the first and the last committed row: after the rows of a page that was not full are
+-- deleted, rows that another transaction has locked, and those of votes that committed since.
+SELECT MIN(id), MAX(id)
+FROM {journal}
+
+-- name: left_but
+-- As left, without the rows of the items ?1.
+SELECT MIN(id), MAX(id)
+FROM {journal}
+WHERE item NOT IN ({list(?1)})
+
 -- name: move
 -- Adds to cells: ?1 the fold's time, ?2 item, ?3 difference.
 INSERT INTO {cell} (item, slot, n, ver)
