@@ -119,6 +119,8 @@ def test_a_fold_waits_for_no_vote_that_is_under_way(play: Play) -> None:
 def test_a_fold_waits_for_no_slotted_voter(play: Play) -> None:
     slotted = play.other("slotted", slots=1)
     slotted.cast(1, 1, timeout=30)
+    # Its thread has asked for the item: a later request would be a row after the flush below.
+    play.flush(slotted)
     with play.held("SELECT n FROM vote_cell WHERE item = 1 AND slot = 0 FOR UPDATE"):
         play.cast(1, 2)
         play.flush()
