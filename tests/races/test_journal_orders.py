@@ -440,3 +440,25 @@ def test_an_overflow_of_one_item_stops_no_other(play: Play) -> None:
     admin.run("UPDATE vote_cell SET n = 1 WHERE item = 2 AND slot = -1")
     admin.commit()
     assert play.is_settled()
+
+
+@pytest.mark.parametrize("play", ["postgres"], indirect=True)
+def test_a_flush_of_write_behind_reports_items_that_are_not_folded(
+    play: Play, direct: hotcount.Redis
+) -> None:
+    behind = play.other("write_behind", direct)
+    behind.create_tables(timeout=30)
+    behind.cast(1, 1, timeout=30)
+    with play.held(HOLD[play.dialect]):
+        assert play.flush(behind, timeout=2) == hotcount.FlushReport(acked=1, pending=1, at_risk=0)
+    admin = play.session()
+    for statement in ABORT[play.dialect]:
+        admin.run(statement)
+    admin.commit()
+    behind.cast(2, 1, timeout=30)
+    assert play.flush(behind) == hotcount.FlushReport(acked=1, pending=1, at_risk=0)
+    assert (play.stored(1), play.stored(2)) == (2, 1)
+    admin.run("DROP TRIGGER no ON item")
+    admin.commit()
+    assert play.flush(behind).pending == 0
+    assert play.stored(2) == 2

@@ -146,7 +146,10 @@ class WriteBehindVotes final : public SqlVotes {
         if (drained.left > 0) {
             return FlushReport{drained.before - drained.left, drained.left, drained.at_risk};
         }
-        HOTCOUNT_TRY(SqlVotes::flush(deadline.remaining()));
+        HOTCOUNT_TRY_ASSIGN(const FlushReport folded, SqlVotes::flush(deadline.remaining()));
+        if (folded.pending > 0 && deadline.passed()) {
+            return FlushReport{drained.before, folded.pending, drained.at_risk};
+        }
         HOTCOUNT_TRY_ASSIGN(const auto states,
                             waiting_->stream.states(space, all_shards(), deadline));
         const std::int64_t at_risk = all_votes(states);
@@ -163,7 +166,7 @@ class WriteBehindVotes final : public SqlVotes {
                     return closed;
                 }));
         }
-        return FlushReport{drained.before - drained.left, drained.left, at_risk};
+        return FlushReport{drained.before, folded.pending, at_risk};
     }
 
     Result<VotesStats> stats(Timeout timeout) override {
