@@ -166,6 +166,7 @@ notebooks: build
 # runs in, and takes the fault out again. MUTANTS_ARGS="--only 3,38 --results mutants.json"
 MUTANTS_ARGS ?=
 mutants: build
+	@scripts/setup mysql
 	.venv/bin/python -m tests.mutants.run $(MUTANTS_ARGS)
 
 # Every row of tests/faults/rows.py with proof that its fault took place: what passed of what ran.

@@ -43,3 +43,18 @@ def test_a_fault_is_put_in_where_its_line_is_and_taken_out_again(
         assert (tmp_path / name).read_text() == text
         take_out()
         assert (tmp_path / name).read_text() == files[name]
+
+
+@pytest.mark.parametrize(("dialect", "runs"), [("mysql", 1), ("postgres", 0)])
+def test_a_fault_of_the_dialect_of_mysql_is_tested_on_mysql_as_well(
+    monkeypatch: pytest.MonkeyPatch, dialect: str, runs: int
+) -> None:
+    commands: list[list[str]] = []
+
+    def note(command: list[str], _: Path) -> bool:
+        commands.append(command)
+        return True
+
+    monkeypatch.setattr(run, "passes", note)
+    assert run.tests_pass(f"cpp/src/dialects/{dialect}/sql/votes.sql", Path("log"))
+    assert sum("--mysql" in command for command in commands) == runs
