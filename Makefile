@@ -80,13 +80,15 @@ demo:
 	cmake --build $(BUILD) --target hotcount-load
 	$(BUILD)/loadtest/hotcount-load $(DEMO_ARGS)
 
+# Tests of C++ wait for half of their time, so three run for each core.
+CPP_TESTS = $(shell echo $$((3 * $(JOBS))))
 test: build
-	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(CPP_TESTS)
 	scripts/pytests $(JOBS) $(PYTEST_ARGS)
 
 test-all: build
 	@scripts/setup browser mysql
-	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(CPP_TESTS)
 	scripts/pytests --long $(JOBS) $(PYTEST_ARGS)
 
 # SANITIZE="python" for a part: asan, python, tsan.
