@@ -33,7 +33,7 @@ class Group:
 # Groups, and below each its tests: the file, the beginning of the name, and the parameters with
 # which they stay in `make test`. Without these none does.
 TABLE = r"""
-Loads of hotcount-load, their studies and their reports | 2.1
+Loads of hotcount-load, their studies and their reports | 2.6
   integration/loadtest/test_report_studies.py::test_a_study_that_is
   integration/loadtest/test_report_studies.py::test_a_search_says_what_was
   integration/loadtest/test_report_studies.py::test_a_page_of_a
@@ -48,7 +48,8 @@ Loads of hotcount-load, their studies and their reports | 2.1
   integration/loadtest/test_hotcount_load_servers.py::test_every_strategy_on_sql
   integration/loadtest/test_hotcount_load_databases.py::
   integration/loadtest/test_compare_builds.py::test_calls_and_loads_on
-  integration/loadtest/test_hotcount_load_groups.py::test_a_replica_in_a  kill9
+  integration/loadtest/test_hotcount_load_groups.py::test_a_replica_in_a  cached-redis.kill9
+  integration/loadtest/test_hotcount_load_groups.py::test_a_sentinel_replaces  cached|pause
   integration/loadtest/test_hotcount_load_groups.py::test_the_standby_of_a  kill9
   integration/loadtest/test_hotcount_load_groups.py::test_votes_on_all_nodes
   integration/loadtest/test_exec_drivers.py::test_a_driver_that_cannot  ^(?!empty_pages)
