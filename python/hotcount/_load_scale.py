@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from hotcount._load_statistics import LEAST_ROUNDS, RESAMPLES, Interval, middle_of
 from hotcount._report_numbers import number
@@ -71,7 +71,7 @@ def fit(points: Points) -> Fit | None:
         found = np.stack([(callers - 1) / waits, pairs / waits], axis=1)
         return found - found.mean(axis=0)
 
-    best = optimize.least_squares(
+    best = scipy.optimize.least_squares(
         errors, (0.1, 0.001), jac=slopes, bounds=((0, 0), (1, np.inf)), x_scale=(0.1, 0.001),
         method="dogbox", xtol=1e-12, ftol=1e-12, gtol=1e-12,
     )  # fmt: skip

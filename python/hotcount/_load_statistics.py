@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy  # Its parts are loaded where they are first used: stats takes half a second.
 
 # A difference is called when so few of 100 comparisons of a thing with itself would look like it.
 SIGNIFICANCE = 0.05
@@ -57,7 +57,7 @@ def _bootstrap(samples: tuple[Values, ...], statistic: Any, seed: int) -> Interv
     """Of draws with replacement, from each sample by itself."""
     if min(map(len, samples)) < LEAST_ROUNDS:
         return None
-    drawn = stats.bootstrap(
+    drawn = scipy.stats.bootstrap(
         samples, statistic, n_resamples=RESAMPLES, method="percentile", vectorized=True,
         rng=np.random.default_rng(seed),
     ).bootstrap_distribution  # fmt: skip
@@ -82,7 +82,7 @@ def ratio_of_medians_interval(values: Values, others: Values, seed: int) -> Inte
 
 def _doubled_ranks(values: Any) -> Any:
     """Twice the ranks, so that shared ones are whole numbers."""
-    return np.rint(2 * stats.rankdata(values)).astype(int)
+    return np.rint(2 * scipy.stats.rankdata(values)).astype(int)
 
 
 def _two_sided(chances: Any, at: int) -> float:
@@ -98,7 +98,7 @@ def signed_rank(differences: Values) -> float:
     if not len(given):
         return 1.0
     if len(given) > MOST_EXACT_PAIRS:
-        return float(stats.wilcoxon(given, correction=True, method="asymptotic").pvalue)
+        return float(scipy.stats.wilcoxon(given, correction=True, method="asymptotic").pvalue)
     ranks = _doubled_ranks(np.abs(given))
     # Each rank is above 0 or not, with the same chance.
     chances = np.zeros(ranks.sum() + 1)
@@ -116,7 +116,7 @@ def rank_sum(values: Values, others: Values) -> float:
     if not len(values) or not len(others) or np.all(every == every[0]):
         return 1.0
     if len(every) > MOST_EXACT_VALUES:
-        return float(stats.mannwhitneyu(values, others, method="asymptotic").pvalue)
+        return float(scipy.stats.mannwhitneyu(values, others, method="asymptotic").pvalue)
     ranks = _doubled_ranks(every)
     # How many ways there are to choose so many of the ranks with such a sum.
     ways = np.zeros((len(values) + 1, ranks.sum() + 1))
