@@ -34,7 +34,7 @@ from tests.support.journal_side import JournalSide
 from tests.support.long_tests import mark_long_tests, may_run_on_mysql
 from tests.support.loops import run
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import RedisCluster, SpareCluster
 from tests.support.servers import (
     PostgresDatabase,
     PostgresServer,
@@ -243,10 +243,16 @@ def place(trio: GaleraTrio) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def spare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpareCluster]:
+    with closing(SpareCluster(lambda: tmp_path_factory.mktemp("cluster"))) as spare:
+        yield spare
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+def cluster(spare_cluster: SpareCluster) -> Iterator[RedisCluster]:
     """Three primaries and their replicas, for one test."""
-    with RedisCluster(tmp_path).started() as running:
+    with spare_cluster.taken() as running:
         yield running
 
 

@@ -16,7 +16,7 @@ from hotcount import hit_all
 
 from tests.support.eventually import eventually, stand_still
 from tests.support.interrupted_program import running
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import RedisCluster, SpareCluster
 
 pytestmark = [pytest.mark.server, pytest.mark.timed]
 
@@ -25,9 +25,8 @@ TIMEOUT = 0.5
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
-    config = ("--cluster-require-full-coverage", "no")
-    with RedisCluster(tmp_path, config=config).started() as running:
+def cluster(spare_cluster: SpareCluster) -> Iterator[RedisCluster]:
+    with spare_cluster.taken(config=("--cluster-require-full-coverage", "no")) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.support.eventually import BUSY, eventually
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import RedisCluster, SpareCluster
 from tests.support.redis_sentinel import SentinelTrio
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
@@ -287,10 +287,10 @@ def test_a_worker_that_begins_late_recounts(sides: BothSides, cluster: RedisClus
 
 
 @pytest.fixture
-def patient_cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+def patient_cluster(spare_cluster: SpareCluster) -> Iterator[RedisCluster]:
     """Three primaries, none of which counts as failed while it is paused."""
     patient = ("--cluster-node-timeout", "60000")
-    with RedisCluster(tmp_path, replicas=False, config=patient).started() as cluster:
+    with spare_cluster.taken(replicas=False, config=patient) as cluster:
         yield cluster
 
 

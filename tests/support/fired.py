@@ -43,7 +43,8 @@ def fired(fault: str, times: int = 1) -> None:
 
 def watch(server: Server) -> None:
     """It has started, and from now on is asked which errors it gave."""
-    _servers[server] = Counter()
+    with _lock:  # A thread starts the cluster of the next test.
+        _servers[server] = Counter()
 
 
 def ask(server: Server) -> None:
@@ -60,7 +61,9 @@ def ask(server: Server) -> None:
 
 def seen() -> Counter[str]:
     """What was counted since forget(), by the servers too."""
-    for server in list(_servers):
+    with _lock:
+        servers = list(_servers)
+    for server in servers:
         ask(server)
     with _lock:
         return Counter(_seen)

@@ -6,7 +6,8 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +150,21 @@ class RedisCluster:
     def started(self) -> Iterator[RedisCluster]:
         """Runs for the block; every replica follows its primary when it begins."""
         try:
-            for node in self.nodes:
-                node.start()
-            self._join()
+            self.start()
             yield self
         finally:
-            for node in self.nodes:
-                node.remove()
-            if self.relay:
-                self.relay.stop()
+            self.remove()
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.start()
+        self._join()
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.remove()
+        if self.relay:
+            self.relay.stop()
 
     def _join(self) -> None:
         first, *others = self.nodes
@@ -361,3 +368,52 @@ class RedisCluster:
         self.begin_migrating(source, target, slots)
         port = self.nodes[target].port
         eventually(lambda: all(self.owners(self.nodes[source])[slot] == port for slot in slots))
+
+
+class SpareCluster:
+    """The cluster of the next test, made while one runs: a node takes no writes in its first two
+    seconds, for which each test would wait."""
+
+    def __init__(self, make_folder: Callable[[], Path]) -> None:
+        self._make_folder = make_folder
+        self._making = ThreadPoolExecutor(1)
+        self._options: dict[str, Any] = {}
+        self._next: Future[RedisCluster] | None = None
+
+    @contextlib.contextmanager
+    def taken(self, **options: Any) -> Iterator[RedisCluster]:
+        """One of these options, for the block. The next is taken to have the same."""
+        if self._next is None or self._options != options:
+            self.remove()
+            self._begin(options)
+        assert self._next is not None
+        cluster = self._next.result()
+        self._begin(options, after=0.5)  # The test's first calls do not meet the start of servers.
+        try:
+            yield cluster
+        finally:
+            cluster.remove()
+
+    def _begin(self, options: dict[str, Any], after: float = 0) -> None:
+        self._options = options
+        self._next = self._making.submit(self._make, self._make_folder(), options, after)
+
+    @staticmethod
+    def _make(folder: Path, options: dict[str, Any], after: float) -> RedisCluster:
+        time.sleep(after)
+        cluster = RedisCluster(folder, **options)
+        try:
+            cluster.start()
+        except BaseException:
+            cluster.remove()
+            raise
+        return cluster
+
+    def remove(self) -> None:
+        made, self._next = self._next, None
+        if made is not None and made.exception() is None:
+            made.result().remove()
+
+    def close(self) -> None:
+        self.remove()
+        self._making.shutdown()
