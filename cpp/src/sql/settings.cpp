@@ -17,7 +17,7 @@ Result<Settings> read_settings(Database& database, Deadline deadline) {
     HOTCOUNT_TRY_ASSIGN(const Lease lease, database.writer(deadline));
     for (const std::string& query : grammar.settings()) {
         const auto read = lease->query(Statement{query}, {}, see);
-        // A view or a word that this version lacks, or that the login may not read.
+        // This version may lack the view or the setting, or the login may not read it.
         if (!read && lease->broken()) return read.error();
     }
     if (settings.empty()) {

@@ -16,7 +16,7 @@ constexpr std::string_view kName = "-- name: ";
 // Before and after the body of a function or block.
 constexpr std::string_view kBody = "$hotcount$";
 
-// In the text of a statement: --each is a mark, the separator, a mark, a row, a mark.
+// Delimits an --each block in a statement's text: mark, separator, mark, row, mark.
 constexpr char kRowsMark = '\x1e';
 
 std::string_view trimmed(std::string_view text) {
@@ -26,7 +26,7 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-/// The next line of `text`, which loses it.
+/// Removes the next line from `text` and returns it without surrounding space.
 std::string_view take_line(std::string_view& text) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = trimmed(text.substr(0, end));
@@ -38,8 +38,8 @@ std::string_view take_line(std::string_view& text) {
     throw std::logic_error("SQL statement " + std::string{statement} + ": " + std::string{why});
 }
 
-/// Passes over the characters of `text` from `at` on that stand in no quotes, until `ends` is true for
-/// one. Returns its index, or the size.
+/// The index of the first character of `text` from `at` on that is outside quotes and for which
+/// `ends` is true, or the size.
 template <typename Ends>
 std::size_t unquoted(std::string_view text, std::size_t at, Ends ends) {
     char quote = '\0';
@@ -57,12 +57,12 @@ std::size_t unquoted(std::string_view text, std::size_t at, Ends ends) {
 }
 
 struct RowPlaceholder {
-    std::string_view before;  ///< The text between the last one and this one.
+    std::string_view before;  ///< The text since the previous placeholder.
     bool is_number;           ///< #1, not ?1
     std::size_t number;
 };
 
-/// The next ?1 or #1 of `row`, which loses it and what is before it.
+/// Removes the next ?1 or #1 and the text before it from `row`, and returns both.
 std::optional<RowPlaceholder> take_placeholder(std::string_view& row) {
     const std::size_t at = unquoted(row, 0, [](char c) { return c == '?' || c == '#'; });
     if (at == row.size()) return std::nullopt;
@@ -97,11 +97,12 @@ std::vector<std::string_view> split_arguments(std::string_view text) {
     return arguments;
 }
 
-/// The lines of one statement with its names put in.
+/// Builds the text of one statement from its lines.
 class Writer {
   public:
-    /// Puts names into a line, or tells whether a flag is set.
+    /// Replaces the references of a line by their values.
     using Fill = std::function<std::string(std::string_view line)>;
+    /// Whether a flag of an --if is set.
     using IsSet = std::function<bool(std::string_view name)>;
 
     Writer(std::string_view statement, Fill fill, IsSet is_set)
@@ -284,7 +285,7 @@ std::string Statements::text_of(std::string_view name, const Scope& scope) const
     return std::move(writer).text();
 }
 
-// `text` with the values of the references that stand in braces outside quotes.
+// `text`, with each reference in braces outside quotes replaced by its value.
 std::string Statements::filled(std::string_view text, std::string_view within,
                                const Scope& scope) const {
     std::string result;
@@ -352,7 +353,7 @@ std::string requoted(const Grammar& grammar, std::string_view text,
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (quote == '"') {
-            // A doubled quote is one of the name's; one of `mark` is doubled in turn.
+            // A doubled quote is a quote in the name. A `mark` in the name is doubled.
             if (c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
                 made += mark == '"' ? "\"\"" : "\"";
                 ++i;

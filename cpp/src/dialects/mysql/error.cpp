@@ -111,7 +111,7 @@ SqlCondition condition_of(unsigned number, std::string_view text) {
     switch (number) {
         case 1205:  // ER_LOCK_WAIT_TIMEOUT
         case 1213:  // ER_LOCK_DEADLOCK
-        case 1467:  // ER_AUTOINC_READ_FAILED: one of both, while AUTO_INCREMENT was locked
+        case 1467:  // ER_AUTOINC_READ_FAILED: 1205 or 1213 at the lock of AUTO_INCREMENT
             return SqlCondition::transaction_conflict;
         case 1317:  // ER_QUERY_INTERRUPTED
             return SqlCondition::query_canceled;
@@ -121,14 +121,14 @@ SqlCondition condition_of(unsigned number, std::string_view text) {
         case 1040:  // ER_CON_COUNT_ERROR
         case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
             return SqlCondition::too_many_connections;
-        case 1226:  // ER_USER_LIMIT_REACHED: others are limits per hour.
+        case 1226:  // ER_USER_LIMIT_REACHED: the other limits are per hour.
             return says("max_user_connections") ? SqlCondition::too_many_connections
                                                 : SqlCondition::of_all_writes;
         case 1461:  // ER_MAX_PREPARED_STMT_COUNT_REACHED
             return SqlCondition::too_many_statements;
         case 1146:  // ER_NO_SUCH_TABLE
             return SqlCondition::undefined_table;
-        case 1264:  // ER_WARN_DATA_OUT_OF_RANGE: it names the column, and n is ours, with 64 bits.
+        case 1264:  // ER_WARN_DATA_OUT_OF_RANGE: names the column; hotcount's own is n, 64 bits.
             return says("'n'") ? SqlCondition::unspecified : SqlCondition::narrow_column;
         default:
             break;
@@ -143,7 +143,7 @@ constexpr std::string_view kLostRights =
     "; triggers run with the rights of the account that made them, which is gone or has lost "
     "TRIGGER: create_tables() by an account that has it makes hotcount's anew";
 
-// The setting or the rights behind it, where the server's words do not name them.
+// The setting or the missing rights behind an error whose message does not name them.
 std::string_view cause_of(unsigned number, std::string_view text) {
     switch (number) {
         case 1047:
@@ -167,10 +167,10 @@ std::string_view cause_of(unsigned number, std::string_view text) {
     }
 }
 
-// ER_UNKNOWN_COM_ERROR: a node of Galera that joins its cluster, or left it, looks at no command.
+// ER_UNKNOWN_COM_ERROR: a Galera node that is joining its cluster or has left it runs no command.
 bool is_not_run(unsigned number) { return number == 1047; }
 
-// Names are quoted, and the first of several is the database: "app"."vote", or with backticks.
+// Removes the database from qualified names. Names are quoted: "app"."vote", or with backticks.
 std::string without_databases(std::string_view text) {
     std::string kept;
     bool in_chain = false;
@@ -195,7 +195,7 @@ std::string without_databases(std::string_view text) {
 
 }  // namespace
 
-// 2000 to 2999 and from 5000 on are the client library's numbers, all others the server's.
+// The client library's errors have the numbers 2000 to 2999 and 5000 to 5999.
 bool is_clients_own(unsigned number) {
     return (number >= 2000 && number < 3000) || (number >= 5000 && number < 6000);
 }
@@ -266,7 +266,7 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     } else {
         const std::string_view cause = cause_of(number, text);
         message += cause;
-        // The caller of a statement that commits itself finds the outcome out.
+        // The caller of a statement that commits itself determines the outcome.
         if (is_not_run(number) ||
             (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !cause.empty()))) {
             message += "; nothing was applied";

@@ -14,8 +14,8 @@ bool is_serializable(const Connection& connection) {
     return own != nullptr && own->serializable();
 }
 
-// Each is sent ahead of the first statement. Isolation is named because a server's or a user's
-// default may be another; whether one may write is left to it.
+// BEGIN is sent ahead of the first statement. It sets the isolation level, because the server's or
+// the role's default may differ. It leaves READ WRITE or READ ONLY to that default.
 const Statement& PostgresConnection::begin_statement() const {
     static const Statement committed{"BEGIN ISOLATION LEVEL READ COMMITTED"};
     static const Statement serializable{"BEGIN ISOLATION LEVEL SERIALIZABLE"};
@@ -100,7 +100,7 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
                               "or may not be applied");
     }
     if (refusal_ != nullptr) {
-        // A COMMIT that the session does not know has not ended the transaction.
+        // If the session lacks the prepared COMMIT, the transaction is still open.
         state_ = statement_gone_ ? State::failed : State::idle;
         Error error = refused();
         rollback();
@@ -116,21 +116,21 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
 
 // `cancelled`: the server was asked to cancel the statement that has committed.
 Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
-    // A commit on a primary whose standby was promoted before is lost with that primary.
+    // If a standby was promoted before the commit, the commit is lost with the old primary.
     if (!session_.empty() && options_.shared->hosts.replaced(host_)) {
         replaced_ = true;
         return lost_connection(true);
     }
     options_.shared->primary.has_written(term_);
     if (standbys_.unsure) return await_standbys(deadline);
-    // A session of a pooler's may have settings that hide the warning.
+    // The settings of a pooler's session may hide the warning.
     if (cancelled && !keeps_prepared()) return await_standbys(deadline);
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
 }
 
-// Commits once more, something that no table shows, and asks for no cancel of that: a standby that
-// has the later commit has the earlier one.
+// Commits a second transaction, which changes no table, and never cancels it. A standby that has
+// the later commit has the earlier one.
 Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     wait_on_for_commit();
     if (standbys_.committed == nullptr) {
@@ -142,7 +142,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     bool ended_early = false;
     for (int again = 0;; ++again) {
         answered = settle(deadline.time(), &deadline);
-        // If there is nothing to wait for, it is answered at once.
+        // The server answers at once if it waits for no standby.
         if (!answered && !is_closed() && !standbys_.heard_warning) {
             answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
         }
@@ -150,7 +150,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
                       (refusal_ != nullptr && refused().condition == SqlCondition::query_canceled);
         if (!answered || !ended_early || again == kMaxAgain || deadline.passed()) break;
         // The server sends a session two signals for one cancel, and on a busy machine the second
-        // may come only now. Which of both waits a cancel has ended is not to be told.
+        // may arrive only now. A cancel may have ended either wait.
         standbys_.heard_warning = standbys_.heard_warning || standbys_.unsure;
         if (!queue_nothing()) break;
     }
@@ -170,8 +170,8 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     return {};
 }
 
-// A commit of nothing; if no warning was heard, only where the session's settings hide it. Not
-// prepared: it is rare.
+// Queues an empty commit. If no warning arrived, the statement commits only where the session's
+// settings hide warnings. It is rare and therefore not prepared.
 bool PostgresConnection::queue_nothing() {
     static const Statements sql{postgres::kSessionSql, {}};
     static const Statement kNothing{sql["commit_nothing"]};
@@ -302,7 +302,7 @@ Result<void> PostgresConnection::exchange(Deadline deadline) {
     return refused();
 }
 
-// Asks the server to stop the statement, and waits a moment for its answer.
+// Asks the server to stop the statement, and waits up to kGrace for its answer.
 Result<void> PostgresConnection::give_up_at_deadline() {
     const bool alone = state_ == State::idle;
     if (!alone) state_ = State::failed;
@@ -310,8 +310,8 @@ Result<void> PostgresConnection::give_up_at_deadline() {
     const bool answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
     if (answered && refusal_ != nullptr) {
         Error error = refused();
-        // The cancel, or the second of the two signals that the server sends a session for one, may
-        // still be to come, and would hit the next statement.
+        // The server sends a session two signals for one cancel. Either may still arrive, and would
+        // end the next statement.
         give_up();
         if (error.condition == SqlCondition::query_canceled) {
             error.message = options_.name +
@@ -344,7 +344,7 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
                                    options_.name + ": " +
                                        (replaced_ ? "another host has become the primary"
                                                   : connection_message(pq_, handle_)));
-    // A pooler that found no session for it has passed nothing on.
+    // A pooler without a free session has forwarded nothing.
     may_be_applied = may_be_applied && !is_out_of_room(error);
     if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
     error.code = may_be_applied ? ErrorCode::outcome_unknown : ErrorCode::unavailable;

@@ -1,4 +1,4 @@
-// One session of PostgreSQL's, over libpq in non-blocking pipeline mode.
+// One PostgreSQL session, over libpq in non-blocking pipeline mode.
 //
 //   begin, statement   Parse of both if new, Bind, Execute, Sync: one send, one answer
 //   statement          Bind, Execute, Sync
@@ -45,15 +45,16 @@ ErrorCode classify_sqlstate(std::string_view state);
 /// details.
 SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said);
 
-/// An error answer of the server's; `name` is the database's. The server's text is shortened, and
-/// shows no password (hide_secrets()).
+/// Converts the server's error answer; `name` is the database's name. The server's text is
+/// shortened and shows no password (hide_secrets()).
 Error postgres_failure(const Libpq& pq, const pg_result* result, const std::string& name);
 /// Whether the server ends the session with that answer.
 bool ends_session(const Libpq& pq, const pg_result* result);
 
-/// Why no connection came to be. With PQERRORS_VERBOSE, which is how its SQLSTATE is known.
+/// The error of a failed connection attempt. The connection must use PQERRORS_VERBOSE: only its
+/// verbose text contains the SQLSTATE.
 Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::string& name);
-/// Why a password was not sent; to stand behind the database's name.
+/// The reason why a password was not sent. Follows the database's name.
 inline constexpr const char* kClearTextRefused =
     ": the server asks for the password in clear text (its method is \"password\") and has not "
     "shown who it is: the password was not sent. It may be over verified TLS "
@@ -141,7 +142,7 @@ class PostgresConnection final : public Connection {
         // await_commit() and run_alone() wait on.
         awaits_commit,
         given_up,  // begin() connects again.
-        closed,    // The server has closed the connection, and the call under way has to tell that.
+        closed,    // The server has closed the connection, and the current call must report it.
     };
     // What the next answer is for. The queue is in the order of sending.
     struct Expected {
@@ -189,11 +190,11 @@ class PostgresConnection final : public Connection {
     // How often a statement is sent again because the session lacks a prepared statement: once for
     // BEGIN, once for the statement, and once without a name.
     static constexpr int kMaxAgain = 3;
-    // Prepared statements of a session: more than the layouts of any one application. One more, and
-    // all are deallocated.
+    // The most prepared statements of a session: no application has as many layouts. The next
+    // statement deallocates all.
     static constexpr std::size_t kMaxPrepared = 256;
-    // Statements whose text and name are remembered. One more, and all are forgotten: an
-    // application may create its layouts repeatedly.
+    // The most statements whose text and name are remembered. The next statement clears all,
+    // because an application may create its layouts repeatedly.
     static constexpr std::size_t kMaxKnown = 1024;
 
     const Statement& begin_statement() const;
@@ -245,7 +246,7 @@ class PostgresConnection final : public Connection {
     Error refused();
     Result<void> send_and_settle(const Statement& statement, std::span<const Value> parameters,
                                  Deadline deadline);
-    // Wherever libpq has found it: the URL, PGPASSWORD, a password file. Each host may have another.
+    // The password that libpq found in the URL, PGPASSWORD or a password file, for this host.
     std::string_view password() const {
         const char* const text = pq_.PQpass(handle_);
         return text != nullptr ? text : "";
@@ -287,7 +288,7 @@ class PostgresConnection final : public Connection {
     State state_{State::idle};
     bool writes_{false};
     Link link_{Link::usable};
-    bool noticed_{false};    // A notice came that belongs to no call.
+    bool noticed_{false};    // A notice arrived that belongs to no call.
     bool cancelled_{false};  // The server was asked to end the statement that runs alone.
     StandbyWait standbys_{};
     Deadline deadline_{Deadline::at(SteadyTime::max())};
@@ -310,8 +311,8 @@ class PostgresConnection final : public Connection {
     bool answered_first_{false};  // expected_.front() has its answer; libpq's null is next.
     Answer answer_{nullptr, ClearResult{nullptr}};   // To the last statement.
     Answer refusal_{nullptr, ClearResult{nullptr}};  // The first error.
-    std::vector<std::string> texts_;                 // Parameters on their way, kept for their
-    std::vector<const char*> pointers_;              // memory.
+    std::vector<std::string> texts_;                 // Buffers of the parameters, reused by
+    std::vector<const char*> pointers_;              // each statement.
 };
 
 /// Asks PostgreSQL to stop a statement. libpq's call for it blocks, on a connection of its own, so

@@ -99,8 +99,8 @@ struct Libpq {
     void (*ERR_clear_error)();
 };
 
-/// The library, loaded once and for good; a config error that names its package if it is missing
-/// or too old. Thread-safe.
+/// Loads the library once; it is never unloaded. If it is missing or too old, returns a config
+/// error that names its package. Thread-safe.
 Result<const Libpq*> load_libpq();
 
 /// The rows of a result, one after another.
@@ -133,7 +133,7 @@ class PostgresRow final : public Row {
     }
 
   private:
-    /// Whether the whole of it is a number of 64 bits.
+    /// Whether the whole text is a 64-bit integer.
     bool read(int column, std::int64_t& value) const {
         const std::string_view digits = text(column);
         const auto [end, error] =

@@ -1,13 +1,20 @@
--- Settings and questions of a session of MariaDB or MySQL.
+-- The settings and queries of a MariaDB or MySQL session.
 
 -- name: set_up
--- A session would take these settings from the server, from init_connect or from its login, and
--- each of them changes the result of a statement: strings and names as they are written, no value
--- changed to fit its column, foreign and unique keys checked, a COMMIT that begins nothing and ends
--- no session, all rows of every SELECT, whole keys sorted, views and tables that are made as they
--- are written, and subqueries with locks, which a switch of MySQL's optimizer has refused (3973).
--- Whether a session that writes may do so is for the server to say. The triggers of triggers.sql know
--- the session by @hotcount_own. MariaDB and MySQL have different names for the last ones.
+-- Sets every setting that changes the result of a statement. Otherwise the server, init_connect or
+-- the login would choose them.
+--
+--   @hotcount_own         the triggers of triggers.sql recognize the session by it
+--   sql_mode              strings and names as written; a value that does not fit is an error
+--   ..._checks            foreign and unique keys are checked
+--   completion_type       COMMIT neither begins a transaction nor ends the session
+--   sql_select_limit      a SELECT returns all its rows
+--   max_sort_length       whole keys are sorted
+--   subquery_to_derived   MySQL refuses subqueries with locks (3973) while it is on
+--   sql_if_exists         MariaDB would add IF EXISTS to statements
+--
+-- The server decides whether a session may write. MariaDB and MySQL have different names for the
+-- settings of access and isolation.
 SET NAMES utf8mb4,
     @hotcount_own = 1,
     SESSION sql_mode =
@@ -41,7 +48,7 @@ SET NAMES utf8mb4,
 SET SESSION wsrep_sync_wait = @@SESSION.wsrep_sync_wait | 7
 
 -- name: in_cluster
--- 1 if the server is a node of a Galera cluster: MariaDB, or MySQL as Percona XtraDB Cluster has it.
+-- 1 if the server is a node of a Galera cluster: MariaDB, or MySQL in Percona XtraDB Cluster.
 -- Builds without Galera have no wsrep_on.
 (
     SELECT COUNT(*)
@@ -87,9 +94,9 @@ WHERE
     )
 
 -- name: has_session
--- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
--- session may have the number of one from before a restart. Not asked in a Galera cluster, where a
--- commit of another node may still arrive.
+-- Whether session ?1 may still commit; ?1 is 0 for a session of another server. After a restart the
+-- present session may have the lost one's number, so it is left out. Not used in a Galera cluster,
+-- where a commit of another node may still arrive.
 SELECT
     (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?1 AND ID <> CONNECTION_ID())
 LIMIT 1
@@ -103,7 +110,7 @@ WHERE ID = ?1
 LIMIT 1
 
 -- name: durability
--- The settings that can make a commit mean less than it should. A variable that the server does not
+-- The settings that can weaken the durability of a commit. A variable that the server does not
 -- have is no error in SHOW.
 SHOW GLOBAL VARIABLES
 WHERE Variable_name IN
@@ -116,7 +123,7 @@ WHERE Variable_name IN (
     'max_connections', 'read_only', 'wsrep_on', 'wsrep_sst_method')
 
 -- name: state_of_galera
--- Nothing where the server is in no cluster of its own kind.
+-- No rows if the server reports no state of Galera.
 SHOW GLOBAL STATUS
 WHERE Variable_name IN (
     'wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size', 'wsrep_local_state_comment')

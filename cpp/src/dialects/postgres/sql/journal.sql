@@ -27,9 +27,9 @@
 -- is a hash lookup, whatever row count the planner expects.
 --
 -- Returns one row 0, NULL, outcome, number; a row 1, item, count, version for each item folded; and
--- a row 2, item, 0, 0 for each item whose row is locked. Outcome: 0 folded and 1 another fold runs or
--- has just ended (number: rows deleted), 2 not due (number: microseconds until then), 3 the counts
--- are in another place.
+-- a row 2, item, 0, 0 for each item whose row is locked. Outcome: 0 folded, 1 another fold runs or has
+-- just ended, or the mark is locked (number: rows deleted), 2 not due (number: microseconds until
+-- then), 3 the counts are in another place.
 WITH hc_clock AS MATERIALIZED (
     SELECT {now_microseconds} AS us
 ),
