@@ -185,7 +185,7 @@ void RetryEngine::end_here(UnsettledAdd& add, Result<AddAnswer> outcome) {
             answered_.insert(node_of(add.key));
             if (nodes_ == nullptr) stats_.is_away = false;
         }
-        // The thread may have adds for this key, and drain() waits for the last add.
+        // The worker thread may have adds for this key, and drain() waits for the last add.
         if (under_way_ > here_.size() || stats_.waiting > 0 || closed_ || !answered_.empty()) {
             changed_.notify_all();
         }

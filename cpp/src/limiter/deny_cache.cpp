@@ -20,7 +20,7 @@ class DenyCache {
             denials.erase(key);
             return std::nullopt;
         }
-        // A smaller cost may fit already. A larger one fits later: the server knows when.
+        // A smaller cost may already fit. For a larger cost only the server has the retry_after.
         if (denial->cost != cost) return std::nullopt;
         using std::chrono::microseconds;
         Outcome outcome = denial->outcome;
@@ -29,7 +29,8 @@ class DenyCache {
         return outcome;
     }
 
-    /// The state when a hit is sent: its denial is not kept if a key was forgotten meanwhile.
+    /// The state when a hit is sent. Its denial is not kept if a key is forgotten before the
+    /// answer.
     struct Sending {
         std::uint64_t forgets;
         SteadyTime time;
@@ -42,7 +43,7 @@ class DenyCache {
 
     void keep(const Sending& sending, const std::string& key, std::int64_t cost,
               const Outcome& outcome) {
-        // An answer of an outage policy (`instead`) says nothing of the store's state.
+        // The answer of an outage policy (`instead`) does not show the store's state.
         if (outcome.allowed || !outcome.retry_after_us || outcome.instead != Reason::allowed)
             return;
         using std::chrono::microseconds;

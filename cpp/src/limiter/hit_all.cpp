@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::size_t kMostHits = 100;
 
-// The lease of hits that no single script can take, should this process die meanwhile.
+// The lease of reserved hits: it releases them if this process dies before it commits.
 constexpr std::chrono::seconds kHold{10};
 
-// The order of policies for a key that two limiters hit: the stricter one decides.
+// Ranks the policies. If two limiters hit one key, the stricter policy decides.
 int strictness(OutagePolicy policy) {
     constexpr std::array kOfPolicies{3, 0, 2, 1};  // raise, open, closed, local
     return kOfPolicies[static_cast<std::size_t>(policy)];
@@ -49,20 +49,20 @@ class JointCall {
     static std::string told(const Limiter& limiter) {
         return printable(limiter.options_.name) + " (" + limiter.backend_->place().name + ")";
     }
-    // The policies answer an outage only if all of the limiters have one.
+    // Outage policies apply only if each of the limiters has one.
     LimiterBackend& backend() const {
         for (const JointHit& hit : hits_) {
             if (hit.backend->stand_in() == nullptr) return hit.backend->innermost();
         }
         return *hits_.front().backend;
     }
-    // One key of a store on which nothing can be taken together.
+    // The only key of a store that cannot take hits of several keys in one step.
     bool is_plain_hit() const { return backend().place().joins == nullptr; }
     JointDecision decide(const std::vector<Outcome>& outcomes) const;
 
-    std::vector<JointHit> hits_{};  // No two of one key.
+    std::vector<JointHit> hits_{};  // One for each key.
     std::vector<std::shared_ptr<Limiter>> limiters_{};
-    std::vector<std::size_t> places_{};  // For each hit that was given, which of hits_ it is.
+    std::vector<std::size_t> places_{};  // For each hit of the caller, its index in hits_.
 };
 
 Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
@@ -97,7 +97,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
         if (__builtin_add_overflow(same.cost, hit.cost, &same.cost)) {
             return refuse("got costs of one key that do not fit in signed 64 bits together");
         }
-        // One that must not be exceeded counts for both.
+        // If one of the limiters is no shadow, both hits of the key must fit.
         same.looks_on = same.looks_on && limiter.options_.shadow;
         std::shared_ptr<Limiter>& speaker = joint.limiters_[place->second];
         if (strictness(limiter.options_.on_error) > strictness(speaker->options_.on_error)) {
@@ -117,7 +117,7 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         remaining = std::min(remaining, outcomes[i].remaining);
         if (!outcomes[i].allowed) joint.violated.push_back(limiters_[i]->options().name);
-        // A limiter that only looks on speaks when no other refuses.
+        // A shadow limiter gives the decision only if no other limiter refuses.
         if (refuses(i) != refused ? refuses(i) : says_more(outcomes[i], outcomes[most])) most = i;
         refused = refused || refuses(i);
     }
@@ -133,12 +133,12 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 
 // -- keys in several slots of a cluster -----------------------------------------------------------
 
-// Reserves every hit, each in its slot. If all are reserved it commits them, else it releases the
-// reservations. Other hits count reserved units as taken. If the process dies before the commits,
-// nothing is taken and the units are free after hold_; if it dies among them, a part is taken.
+// Reserves each hit in its slot, then commits all reservations, or releases them if one hit was not
+// reserved. Other hits count reserved units as taken. If the process dies before the commits,
+// nothing is taken and the units are free after hold_. If it dies between commits, a part is taken.
 //
-// The reserves are sent at once, each with the whole timeout, and so are the commits: a slot that
-// is slow or silent takes no time from the others.
+// All reserves are sent at once, each with the whole timeout. So are all commits. A slow slot takes
+// no time from the others.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -146,7 +146,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
           call_(call),
           done_(std::move(done)),
           answers_(joint_.hits_.size(), Result<Outcome>{Outcome{}}) {
-        // Not a plain UUIDv7, whose age the store would check.
+        // The prefix hides the UUIDv7: the store would check its age.
         for (std::size_t i = 0; i < answers_.size(); ++i) ids_.push_back("all-" + new_op_id());
     }
 
@@ -204,9 +204,10 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             if (is_held(i) || may_be_held(i)) open.push_back(i);
         }
         if (open.empty()) return finish();
-        // A call that failed waits for the release of what it surely holds: its caller may close the
-        // store next, and what has not been sent then stays held until the lease ends. Where the
-        // reserve was not answered, the release may take a second timeout, and is not waited for.
+        // A failed call waits for the release of its confirmed reservations: its caller may close
+        // the store next, and an unsent release would leave the units reserved until the lease
+        // ends. The release after an unanswered reserve is not awaited: it may take a second
+        // timeout.
         const bool has_failed = failed != answers_.end();
         const auto awaited = std::stable_partition(
             open.begin(), open.end(), [&](std::size_t i) { return has_failed && !is_held(i); });
@@ -231,7 +232,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
 
     void keep(std::size_t i, Result<Outcome> ended) {
         if (!taken_) {
-            // Released units are free for other hits. If a release fails, the lease ends.
+            // Released units are free for other hits. If a release fails, the lease frees them.
             if (!answers_[i]) return;
             if (ended && answers_[i]->allowed) {
                 answers_[i]->remaining = ended->remaining;
@@ -245,14 +246,14 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             answers_[i] = std::move(ended).error();
             return;
         }
-        // A commit after the end of its lease is charged all the same.
+        // A commit is charged even after the end of its lease.
         answers_[i] = *ended;
         answers_[i]->allowed = true;
         answers_[i]->violated = 0;
         answers_[i]->retry_after_us = 0;
     }
 
-    // Hits that a `local` policy has taken are in this process, not reserved at the store.
+    // Refunds hits that a `local` policy took: they are in this process, not reserved at the store.
     void give_back_local() {
         for (std::size_t i = 0; i < answers_.size(); ++i) {
             if (!answers_[i] || !answers_[i]->allowed) continue;
@@ -286,8 +287,8 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     std::vector<Result<Outcome>> answers_;
     std::atomic<std::size_t> left_{0};
     const SteadyTime started_{std::chrono::steady_clock::now()};
-    // The lease covers both timeouts, for a call without one the store's. A commit is remembered as
-    // long: it may be sent again.
+    // The lease covers the timeouts of the reserve and the commit; the store's timeout is the
+    // default. A commit may be sent again, so it is remembered as long.
     const std::chrono::milliseconds hold_{std::chrono::ceil<std::chrono::milliseconds>(
         kHold + 2 * joint_.waiting(call_.timeout).timeout.value_or(Duration{0}))};
     bool taken_{false};
@@ -313,8 +314,8 @@ void JointCall::start(const AsyncCall& call, Done done) const {
                            });
 }
 
-// A caller that waits gets its answer from the threads of the library, which send to all slots at
-// once. If it is interrupted, a call that has taken nothing yet takes nothing.
+// The library's threads send to all slots at once and answer a waiting caller. After an interrupt,
+// a call that has taken nothing takes nothing.
 void JointCall::start_in_slots(const AsyncCall& call, const Done& done) const {
     if (!call.waits) return std::make_shared<InSlots>(*this, call, done)->start();
     struct Open {
@@ -328,8 +329,8 @@ void JointCall::start_in_slots(const AsyncCall& call, const Done& done) const {
         open->answer.emplace(std::move(answer));
         open->ended.set();
     })->start();
-    // Each step ends at its own deadline. If this process stalled, that of the wait may have passed
-    // before the threads of the library ran again.
+    // Each step ends at its own deadline. If this process stalled, the deadline of the wait may
+    // have passed before the library's threads ran again, so the wait is repeated once.
     const Duration longest = kHold + 2 * call.timeout.value_or(kHold);
     bool ended = open->ended.wait(Deadline::after(longest));
     if (!ended && !interrupted()) ended = open->ended.wait(Deadline::after(longest));

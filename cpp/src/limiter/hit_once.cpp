@@ -41,7 +41,7 @@ Result<Outcome> MemoryLimiterBackend::commit(const std::string& key, const Commi
         key, commit_op_key(key, once->op_id), *once,
         [&](auto& places) { return settle_once(places, key, commit.id, commit.used); },
         [&](memory::Entry* entry) {
-            // It may be another reservation than the first commit's: it holds no longer.
+            // The repeated commit may name another reservation than the first one: it is released.
             if (entry != nullptr) (void)end_in(key, entry, false, commit.id, 0);
         });
 }
@@ -69,7 +69,7 @@ Result<Outcome> MemoryLimiterBackend::remember(const std::string& key,
         }
         auto place = places.make(1);
         if (!place) {
-            // A full store has no room for the op_id. The key decides all the same.
+            // A full store has no room for the op_id. The hit is decided without it.
             if (!store_->admits_untracked(place.error())) return std::move(place).error();
             return apply(places);
         }
@@ -154,7 +154,7 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
 Duration detail::HitAhead::most(const Limiter& limiter, std::int64_t cost) {
     const LimiterOptions& options = limiter.options_;
     const Rate& rate = options.rates.front();
-    // A debt of two bursts and one more are numbers that Lua holds exactly.
+    // Lua must hold the debt of two bursts and one more hit exactly.
     const bool is_exact = rate.burst < kExact / 4 / rate.period.count();
     const bool is_bucket = limiter.info_.window == WindowKind::none;
     if (!is_bucket || !is_exact || options.rates.size() > 1 || cost != rate.burst ||
@@ -202,7 +202,7 @@ Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeo
         const auto now = steady_clock::now();
         if (waiting.ends && now + wait > *waiting.ends) return std::nullopt;
         if (!decision.retry_after) return std::nullopt;
-        const Duration early = most_ahead * 19 / 20;  // None must come too early.
+        const Duration early = most_ahead * 19 / 20;  // No hit may come too early.
         return wait > early && may_be_ahead(now + wait - early) ? wait - early : wait;
     };
     return wait_in_line(this, key, waiting);

@@ -103,7 +103,7 @@ Result<std::vector<std::string_view>> RedisSteps::without_ttl(std::span<const st
 
 // -- sweep ----------------------------------------------------------------------------------------
 
-// Bounds a sweep even if the server's cursor never ends.
+// The deadline ends a sweep even if the server's cursor never returns to 0.
 Deadline RedisSteps::sweep_deadline(Timeout timeout) const {
     return Deadline::after(timeout.value_or(kSweepTimeouts * client_->options().timeout));
 }

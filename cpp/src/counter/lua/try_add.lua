@@ -4,9 +4,10 @@
 -- ARGV[2..] for each key the amount, the least value or '', the greatest value or ''
 -- RETURNS for each key {1, value} or, refused, {0, value as it stands}, or its error; a value is a
 -- string of digits when Lua would round the number
--- WHY a script: a check before the add lets two callers both take the last one.
--- Lua's numbers are exact up to 2^53. Beyond it the server adds, the script compares strings of
--- digits, and a second INCRBY, which cannot be refused any more, takes the add back.
+-- WHY a script: with a check before the add, two callers can both take the last unit.
+-- Lua's numbers are exact up to 2^53. Beyond that the server adds and the script compares strings
+-- of digits. If the sum is out of bounds, a second INCRBY, which cannot be refused, reverts the
+-- add.
 local call, exact = redis.pcall, 2 ^ 53
 local ttl = ARGV[1]
 
@@ -24,7 +25,7 @@ end
 
 local function take_back(key, amount)
     if amount == '-9223372036854775808' then
-        -- Its negative does not fit: two steps, neither of which leaves 64 bits.
+        -- Its negative does not fit in 64 bits, so the add is reverted in two steps.
         call('INCRBY', key, '9223372036854775807')
         amount = '-1'
     end

@@ -1,6 +1,6 @@
 -- Gives a holder's place back.
 -- KEYS[1] the holders, as concurrency_acquire.lua has them   ARGV[1] the holder's id and lease
--- RETURNS 1, or 0 where the lease had ended before or the place was given back already
+-- RETURNS 1, or 0 if the lease had ended or the place had already been given back
 -- WHY a script: ZREM does not say whether the lease had ended.
 local call = redis.call
 local key, held = KEYS[1], ARGV[1]

@@ -1,5 +1,5 @@
--- Decides by a window of the clock and a share of the one before: limiter/sliding_window.cpp in
--- doubles.
+-- Decides by the count of the clock's window and a share of the count of the window before:
+-- limiter/sliding_window.cpp in doubles.
 -- rate {limit, period and tick in microseconds}   kept the state "start used before", or nothing
 local floor, format, match, max, min = math.floor, string.format, string.match, math.max, math.min
 
@@ -23,7 +23,7 @@ local function step(rate, kept, now, cost, take, charge_denied, _, back)
         if not kept_start then return end
         kept_start = kept_start + 0
         if now < kept_start + period then
-            -- After a clock step back, the counts are of the window of the present time.
+            -- After the clock was set back, the counts move to the present window.
             used, before, moved = kept_used + 0, kept_before + 0, kept_start - now > SKEW
             if not moved then start = kept_start end
         elseif now < kept_start + 2 * period then

@@ -1,12 +1,11 @@
--- Hits keys of several limiters, all or none. Before this text stand the functions step() of the
--- algorithms (frame/hit_keys.lua has their parameters and results), in the table `steps` by their
--- name.
+-- Hits keys of several limiters, all or none. The algorithms' functions step() precede this text,
+-- in the table `steps` by name; frame/hit_keys.lua has their parameters and results.
 -- KEYS states, no two alike, as frame/hit_keys.lua keeps them
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm,
--- 1 when its refusal does not count, the cost, how many rates, and three numbers for each rate
+-- 1 if its refusal does not count, the cost, how many rates, and three numbers for each rate
 -- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1,
--- reset_after} for each rate in a row; times in microseconds. When nothing was done because of one
--- key, its error in its place, and nothing in the others'
+-- reset_after} for each rate in a row; times in microseconds. If one key's error prevented the
+-- call, the error for that key and an empty answer for the others
 -- WHY a script: with single hits other callers would see hits that are refunded a moment later.
 -- Denied hits are not charged. Permissions to write are checked before the first write. If the
 -- clock was set back, a state is written although its hit was refused.
@@ -24,8 +23,8 @@ local function nothing_done(at, why)
     return answers
 end
 
--- The answers at all rates of a key, whether all of them allow it, the new state and its life;
--- nothing when `text` is no state.
+-- Returns the answers of all rates of a key, whether all rates allow the hit, the new state and its
+-- life; nil if `text` is no state.
 local function decide(hit, text, taking)
     local kept, states, answer, life, all, changed = {}, {}, {}, 0, true, nil
     for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
@@ -66,7 +65,8 @@ local function read_mark(hit)
     return true
 end
 
--- The answers beside what reservations hold: a rate that refuses says when their leases leave room.
+-- As decide(), with reserved units counted as taken. The retry_after of a rate that refuses allows
+-- for the ends of the leases.
 local function decide_beside(hit)
     local answer, _, state, life = decide(hit, hit.text, true)
     if not answer then return nil end

@@ -1,15 +1,15 @@
--- Hits a key once for each op_id. Before this text stands a limiter's script, as the function hit()
--- of its KEYS and ARGV.
--- KEYS[1] the state   KEYS[2] the decision that is remembered of the op_id, in the state's slot:
--- 'once', so that it is no limiter's state, and numbers
--- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] when the op_id was made, in unix
--- milliseconds, or '' where it does not say   ARGV[3..] what the script takes for one key
--- RETURNS the script's answer for a key, now or when the op_id came first. -2 or -3 in the
--- first place when nothing was taken, because an op_id that is not remembered was made too long ago
--- for that to mean that it is new, or too far in the future to be remembered until then
--- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
--- SET is asked for before the hit, and for want of memory a server refuses only the first write: so
--- what was taken is remembered.
+-- Hits a key once for each op_id. A limiter's script precedes this text as the function
+-- hit(KEYS, ARGV).
+-- KEYS[1] the state   KEYS[2] the remembered decision of the op_id, in the state's slot: 'once',
+-- which no limiter's state begins with, and numbers
+-- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] the time of the op_id in unix
+-- milliseconds, or '' if it contains none   ARGV[3..] the script's arguments for one key
+-- RETURNS the script's answer for a key, now or at the first hit of the op_id. If nothing was
+-- taken, the first number is -2 for an op_id that is not remembered and too old to be surely new,
+-- or -3 for one too far in the future to be remembered until then
+-- WHY a script: with record and hit in two steps, the loss of the second takes twice, or not at
+-- all. The right to SET is checked before the hit. A server that is out of memory refuses only the
+-- first write of a script. So every taken hit is remembered.
 local function words_of_hit()
     local words = {}
     for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
@@ -21,8 +21,8 @@ if known then
         return {err = 'WRONGTYPE the key of the op_id holds something else'}
     end
     if ARGV[4] == COMMIT then
-        -- A commit. It may be another reservation's than the first one's, which holds no longer
-        -- then: nothing is used of it. If that fails, its lease ends by itself.
+        -- The repeated commit may name another reservation than the first one: it is released.
+        -- If the release fails, its lease ends by itself.
         local id = ARGV[#ARGV]
         local state = redis.pcall('GET', KEYS[1])
         if type(state) == 'string' and string.find(state, ' ' .. id, 1, true) then
