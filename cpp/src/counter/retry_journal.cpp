@@ -30,7 +30,7 @@ constexpr std::size_t kAddBytes = 58;
 constexpr std::size_t kAddInPeriodBytes = 66;
 constexpr std::size_t kSettledBytes = 16;
 enum Kind : char { kAdds = 1, kSettled = 2, kAddsInPeriods = 3 };
-// The file is written anew when it is larger than this and at least half of its adds are settled.
+// The file is rewritten when it is larger than this and at least half of its adds are settled.
 constexpr std::uint64_t kCompactFrom = std::uint64_t{1} << 20;
 
 template <class Number>

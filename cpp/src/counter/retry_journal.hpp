@@ -1,5 +1,5 @@
 // The journal of a RetryQueue: a file of queued adds. Adds and the settling of adds are appended.
-// When much of the file is settled, it is written anew.
+// When much of the file is settled, it is rewritten.
 //
 //   header   "hotcount retries" (16 bytes), version (4), crc32c of the 20 bytes before (4)
 //   frame    length of the body (4), crc32c of the body (4), body
@@ -76,7 +76,7 @@ class RetryJournal final : public ForkAware {
     /// Appends adds. After success they are as durable as Fsync says; after an error the journal
     /// has none of them.
     Result<void> append(std::span<const JournaledAdd> adds);
-    /// `live` returns the adds still queued after this. Called only if the file is written anew.
+    /// `live` returns the adds still queued after this. Called only if the file is rewritten.
     void settle(std::span<const AddId> ids, const std::function<std::vector<JournaledAdd>()>& live);
     /// Fsync::interval: forces unsynced bytes to the disk.
     void sync();

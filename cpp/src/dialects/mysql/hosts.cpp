@@ -48,7 +48,7 @@ bool MysqlConnection::still_there(bool ask, Deadline deadline) {
     return !broken_;
 }
 
-// All sessions are given up, and the next one looks for the primary anew.
+// All sessions are given up, and the next one looks for the primary again.
 void MysqlConnection::leave_host() {
     shared_.primary.refused_to_write(term_);
     if (shared_.hosts.several()) shared_.hosts.leave(host_);

@@ -1,5 +1,5 @@
 -- Takes a place of a key for a holder, or says that all are held. One that holds a place already
--- keeps it, and its lease begins anew.
+-- keeps it, and its lease is renewed.
 -- KEYS[1] the holders: a sorted set of their ids, each with ' ' and its lease in microseconds
 -- behind it, by when their leases end, in microseconds since the epoch
 -- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id

@@ -1,4 +1,4 @@
--- The lease of a holder's place begins anew, unless it has ended.
+-- Renews the lease of a holder's place, unless it has ended.
 -- KEYS[1] the holders, as concurrency_acquire.lua has them
 -- ARGV[1] the lease in microseconds   ARGV[2] the holder's id and lease
 -- RETURNS 1, or 0 where the lease had ended or the place was given back

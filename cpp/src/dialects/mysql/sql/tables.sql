@@ -29,7 +29,7 @@ FOR UPDATE;
 -- name: note_move
 -- Galera: other nodes' votes are to be counted after this move of the counts. A process at another node
 -- that opens the streams of write_behind meanwhile does not see this transaction's locks; it writes
--- stream_life, too, so that one of both is refused.
+-- stream_life, too, so that one of the two is refused.
 {set_mark('moved_at', CAST({now_microseconds} AS {text_cast}))};
 UPDATE {meta}
 SET value = CAST(value + 1 AS CHAR)
