@@ -236,7 +236,7 @@ class Database {
     virtual Result<Lease> writer(Deadline deadline) = 0;
     /// A connection for reading committed data.
     virtual Result<Lease> reader(Deadline deadline) = 0;
-    /// Refuses further use; waits for nothing. Leases still out stay valid.
+    /// Ends waits for a lease with a closed error; leases still out stay valid. Waits for nothing.
     virtual void close() = 0;
     /// Whether close() was called: open_database() then makes a new one.
     virtual bool closed() const = 0;

@@ -17,9 +17,9 @@ Statement::Statement(std::string text) : text_(std::move(text)) {
 
 std::uint64_t Connection::next_place() {
     // Each process starts at a value of its own: otherwise all would write to the same few rows.
-    using Place = std::atomic<std::uint64_t>;
-    static ForkLocal<Place> next{
-        [] { return std::make_unique<Place>(1 + thread_random().below(1'000'000)); }};
+    using Number = std::atomic<std::uint64_t>;
+    static ForkLocal<Number> next{
+        [] { return std::make_unique<Number>(1 + thread_random().below(1'000'000)); }};
     return next.get().fetch_add(1, std::memory_order_relaxed);
 }
 

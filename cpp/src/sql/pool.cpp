@@ -62,36 +62,50 @@ Result<Lease> Pool::lease(Deadline deadline) {
     Waiter self;
     {
         const std::lock_guard lock(mutex_);
-        if (closed_) return closed();
+        if (closed_) return closed_error();
         waiters_.push_back(&self);
         serve_waiters();
     }
     while (true) {
-        if (Step done = await(self, deadline)) return std::move(*done);
+        if (Step done = advance(self, deadline)) return std::move(*done);
     }
 }
 
-Pool::Step Pool::await(Waiter& self, Deadline deadline) {
+// Waits until the caller is woken, then gets it a connection or an error. The sole opener sleeps for a
+// pause only, and then opens a connection itself.
+Pool::Step Pool::advance(Waiter& self, Deadline deadline) {
     std::unique_lock lock(mutex_);
-    if (!self.served && prober_ != &self) {
-        lock.unlock();
-        (void)self.granted.wait(deadline);
-        lock.lock();
-        if (!self.served && prober_ != &self) {
-            leave(self);
-            return late();
-        }
-    }
     if (!self.served) {
+        Deadline until = deadline;
+        if (sole_opener_ == &self) {
+            const SteadyTime next =
+                std::chrono::steady_clock::now() + kServerBackoff.draw(++self.pauses);
+            until = Deadline::at(std::min(next, deadline.time()));
+        }
         lock.unlock();
-        return probe(self, deadline);
+        (void)self.woken.wait(until);
+        lock.lock();
     }
-    if (prober_ == &self) {
-        pass_probe();
-        if (!no_room_) refusal_.reset();
+    if (self.served) {
+        if (sole_opener_ == &self) {
+            pass_on_opening();
+            forget_refusal();
+        }
+        lock.unlock();
+        return use(self, deadline);
     }
+    self.woken.clear();
+    if (closed_ || deadline.passed()) {
+        Error error = closed_ ? closed_error() : late_error();
+        leave(self);
+        return error;
+    }
+    if (sole_opener_ != &self || out_ >= max_connections_) return {};
+    std::erase(waiters_, &self);
+    self.served = true;
+    ++out_;
     lock.unlock();
-    return use(self, deadline);
+    return open(self, deadline);
 }
 
 // Uses the given connection, or another idle one if that is lost, or opens one.
@@ -111,103 +125,82 @@ Pool::Step Pool::use(Waiter& self, Deadline deadline) {
         }
         self.given = take_idle();
     }
-    return open_now(self, deadline);
+    return open(self, deadline);
 }
 
-Pool::Step Pool::open_now(Waiter& self, Deadline deadline) {
-    auto opened = open_(deadline);
+// Opens a connection for a caller that is counted in out_. If the server has no room, the caller waits
+// again, at the head of the queue. Of a closed pool nobody gets a connection that was not open before.
+Pool::Step Pool::open(Waiter& self, Deadline deadline) {
+    auto opened = is_closed() ? closed_error() : open_(deadline);
+    std::unique_ptr<Connection> closing;  // Destroyed without the lock: closing takes time.
     {
         const std::lock_guard lock(mutex_);
-        if (opened) {
-            if (!no_room_) refusal_.reset();
+        if (opened && !closed_) {
+            if (sole_opener_ == &self) pass_on_opening();
+            forget_refusal();
             return wrap(std::move(*opened));
         }
-        if (!queue_for_room(self, opened.error())) return failed(std::move(opened).error());
-        if (prober_ == nullptr) prober_ = &self;
+        --out_;
+        const bool waits = !closed_ && is_out_of_room(opened.error());
+        if (waits) wait_for_room(self, opened.error());
+        serve_waiters();
+        if (!waits) {
+            if (opened) closing = std::move(*opened);
+            Error error = closed_ ? closed_error() : open_error(std::move(opened).error());
+            if (sole_opener_ == &self) pass_on_opening();
+            return error;
+        }
     }
     if (make_room_) make_room_();
     return {};
 }
 
-// The prober's loop: tries to open a connection until one comes back or the deadline passes.
-Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
-    for (unsigned attempt = 1;; ++attempt) {
-        const SteadyTime next = std::chrono::steady_clock::now() + kServerBackoff.draw(attempt);
-        (void)self.granted.wait(Deadline::at(std::min(next, deadline.time())));
-        {
-            const std::lock_guard lock(mutex_);
-            if (self.served) return Step{};  // A connection came back.
-            self.granted.clear();
-            if (closed_ || deadline.passed()) {
-                Error error = closed_ ? closed() : late();
-                leave(self);
-                return error;
-            }
-            if (out_ >= max_connections_) continue;
-            std::erase(waiters_, &self);
-            self.served = true;
-            ++out_;
-        }
-        auto opened = open_(deadline);
-        {
-            const std::lock_guard lock(mutex_);
-            if (opened) {
-                pass_probe();
-                if (!no_room_) refusal_.reset();
-                return wrap(std::move(*opened));
-            }
-            if (!queue_for_room(self, opened.error())) {
-                Error error = failed(std::move(opened).error());
-                pass_probe();
-                return error;
-            }
-        }
-        if (make_room_) make_room_();
-    }
+// After a refusal of the server: returns the caller to the head of the queue.
+void Pool::wait_for_room(Waiter& self, const Error& refusal) {
+    server_is_full_ = true;
+    refusal_ = Refusal{refusal, refusal_ ? refusal_->attempts + 1 : 1};
+    self.served = false;
+    self.woken.clear();
+    waiters_.push_front(&self);
+    if (sole_opener_ == nullptr) sole_opener_ = &self;
 }
 
-// After an error of the server: returns to the head of the queue if the server had no room. Otherwise
-// returns false and stays out of the queue.
-bool Pool::queue_for_room(Waiter& self, const Error& error) {
-    --out_;
-    const bool waits = is_out_of_room(error) && !closed_;
-    if (waits) {
-        no_room_ = true;
-        refusal_ = Refusal{error, refusal_ ? refusal_->attempts + 1 : 1};
-        self.served = false;
-        self.granted.clear();
-        waiters_.push_front(&self);
-    }
-    serve_waiters();
-    return waits;
-}
-
-// Called when the prober is served or leaves: the next waiter becomes prober and tries at once.
-void Pool::pass_probe() {
-    prober_ = waiters_.empty() ? nullptr : waiters_.front();
-    if (prober_ != nullptr) {
-        prober_->granted.set();
+// Called when the sole opener is served or leaves: the next waiter takes its place and tries at once.
+void Pool::pass_on_opening() {
+    sole_opener_ = waiters_.empty() ? nullptr : waiters_.front();
+    if (sole_opener_ != nullptr) {
+        sole_opener_->woken.set();
     } else {
-        no_room_ = false;
+        server_is_full_ = false;
     }
+}
+
+// Called when a caller gets a connection.
+void Pool::forget_refusal() {
+    if (!server_is_full_) refusal_.reset();
 }
 
 void Pool::leave(Waiter& self) {
     std::erase(waiters_, &self);
-    if (prober_ == &self) pass_probe();
+    if (sole_opener_ == &self) pass_on_opening();
 }
 
-// The error of a caller that could not open a connection.
-Error Pool::failed(Error error) const {
-    if (closed_) return closed();
+bool Pool::is_closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+}
+
+Error Pool::closed_error() const { return make_error(ErrorCode::closed, name_ + " is closed"); }
+
+// For a caller that could not open a connection.
+Error Pool::open_error(Error error) const {
     const bool was_full = error.code == ErrorCode::deadline && refusal_.has_value();
     return was_full ? no_room_in_time(refusal_->error, refusal_->attempts) : error;
 }
 
-Error Pool::closed() const { return make_error(ErrorCode::closed, name_ + " is closed"); }
-
-Error Pool::late() const {
-    if (no_room_ && refusal_) return no_room_in_time(refusal_->error, refusal_->attempts);
+// For a caller whose deadline passed in the queue.
+Error Pool::late_error() const {
+    if (server_is_full_ && refusal_) return no_room_in_time(refusal_->error, refusal_->attempts);
     return make_error(ErrorCode::deadline,
                       name_ + ": the deadline passed while waiting for a connection; " +
                           std::to_string(max_connections_) + " in use by other callers");
@@ -248,16 +241,16 @@ bool Pool::empty() {
 }
 
 void Pool::serve_waiters() {
-    while (!frozen_ && !waiters_.empty() && out_ < max_connections_) {
-        // After a refusal only the prober opens connections.
-        if (no_room_ && idle_.empty()) break;
+    while (!frozen_ && !closed_ && !waiters_.empty() && out_ < max_connections_) {
+        // Of a full server only the sole opener opens connections.
+        if (server_is_full_ && idle_.empty()) break;
         Waiter* next = waiters_.front();
         waiters_.pop_front();
         ++out_;
         next->given = take_idle();
         next->served = true;
-        if (!no_room_ && next->given.connection != nullptr) refusal_.reset();
-        next->granted.set();  // `next` may be destroyed as soon as the mutex is unlocked.
+        if (next->given.connection != nullptr) forget_refusal();
+        next->woken.set();  // `next` may be destroyed as soon as the mutex is unlocked.
     }
     if (out_ == 0) all_back_.notify_all();
 }
@@ -291,6 +284,7 @@ void Pool::close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     closing.swap(idle_);
+    for (Waiter* each : waiters_) each->woken.set();  // Each leaves with closed_error().
 }
 
 void Pool::close_idle() {
@@ -348,8 +342,8 @@ void Pool::thaw(bool in_child) {
     frozen_ = false;
     if (in_child) {
         waiters_.clear();
-        prober_ = nullptr;
-        no_room_ = false;
+        sole_opener_ = nullptr;
+        server_is_full_ = false;
         refusal_.reset();
         sweep_is_due_ = false;
         sweeping_ = 0;

@@ -1,10 +1,10 @@
 // A bounded pool of connections, first come, first served, safe across fork.
 //
-// A caller that finds no idle connection opens one, if the pool is below its bound. If the server has
-// no room for another session, the callers wait for connections that come back, and one of them, the
-// prober, retries to open one. Around a fork the pool is frozen: it holds its mutex, so that parent
-// and child both continue from a consistent state. The database chooses what happens to the
-// connections: AtFork.
+// A caller that finds no idle connection opens one, if the pool is below its bound. If the server
+// refuses another session because it is full, the callers wait for connections that come back, and one
+// of them, the sole opener, retries to open one. Around a fork the pool is frozen: it holds its mutex,
+// so that parent and child both continue from a consistent state. The database chooses what happens to
+// the connections: AtFork.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::optional<Lease> lease_idle(Deadline deadline, std::atomic<bool>& lent);
     /// True if the pool has no connection, idle or leased.
     bool empty();
-    /// Refuses further leases and closes idle connections; leased ones are closed on return.
+    /// Refuses further leases and closes idle connections; leased ones are closed on return. Callers
+    /// that wait for a connection, or open one, get a closed error.
     void close();
     /// Closes the pool, and returns when no thread of it is closing an idle connection, so that
     /// objects to which the connections refer may be destroyed.
@@ -91,9 +92,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     };
     // A waiting caller. Lives on that caller's stack while it is in waiters_.
     struct Waiter {
-        Event granted{};     // Served, or made the prober.
+        Event woken{};       // Served, made the sole opener, or the pool is closed.
         bool served{false};  // Out of waiters_, and counted in out_.
         Idle given{};        // If it has no connection, the caller may open one.
+        unsigned pauses{0};  // As the sole opener.
     };
     struct Refusal {
         Error error;
@@ -102,25 +104,25 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // The result of one step of lease(); nullopt if the caller must wait again.
     using Step = std::optional<Result<Lease>>;
 
-    Step await(Waiter& self, Deadline deadline);
+    Step advance(Waiter& self, Deadline deadline);
     Step use(Waiter& self, Deadline deadline);
-    Step open_now(Waiter& self, Deadline deadline);
-    Step probe(Waiter& self, Deadline deadline);
+    Step open(Waiter& self, Deadline deadline);
     Lease wrap(std::unique_ptr<Connection> connection);
     void give_back(Connection* connection);
+    bool is_closed();
+    Error closed_error() const;
+    void sweep();
 
     // Require the mutex.
     void serve_waiters();
     Idle take_idle();
-    bool queue_for_room(Waiter& self, const Error& error);
-    void pass_probe();
+    void wait_for_room(Waiter& self, const Error& refusal);
+    void pass_on_opening();
+    void forget_refusal();
     void leave(Waiter& self);
-    Error late() const;
-    Error failed(Error error) const;
-    Error closed() const;
+    Error late_error() const;
+    Error open_error(Error error) const;
     void schedule_sweep();
-
-    void sweep();
 
     const std::string name_;
     const std::size_t max_connections_;
@@ -133,11 +135,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::deque<Idle> idle_;  // In the order of their last use.
     std::deque<Waiter*> waiters_;
     std::size_t out_{0};
-    bool no_room_{false};             // Callers wait because the server had no room.
-    std::optional<Refusal> refusal_;  // Kept until no caller waits and one got a connection.
-    Waiter* prober_{nullptr};         // In waiters_, or opening a connection.
-    bool sweep_is_due_{false};        // A sweep is scheduled.
-    int sweeping_{0};                 // Threads that close expired connections.
+    bool server_is_full_{false};  // It had no room, and callers wait.
+    std::optional<Refusal>
+        refusal_;  // The last. Kept until a caller gets a connection and none waits.
+    Waiter* sole_opener_{nullptr};  // If the server is full. In waiters_, or opening a connection.
+    bool sweep_is_due_{false};      // A sweep is scheduled.
+    int sweeping_{0};               // Threads that close expired connections.
     bool frozen_{false};
     AtFork at_fork_{AtFork::keep};
     bool closed_{false};

@@ -24,7 +24,8 @@ class SmallServer {
 
     class Session final : public Connection {
       public:
-        explicit Session(SmallServer& server) : server_(server) {}
+        explicit Session(SmallServer& server)
+            : is_late(server.pool_is_closed_.load()), server_(server) {}
         ~Session() override { server_.open_.fetch_sub(1); }
         Result<void> begin(Deadline) override { return {}; }
         Result<void> begin_read(Deadline) override { return {}; }
@@ -38,6 +39,7 @@ class SmallServer {
         }
         Result<void> run_script(const std::string&) override { return {}; }
         bool lost{false};
+        const bool is_late;  // Opened after the pool was closed.
 
       private:
         SmallServer& server_;
@@ -64,8 +66,10 @@ class SmallServer {
     void set_room(int room) { room_.store(room); }
     void break_login() { broken_.store(true); }
     void take_for_dialling(Duration time) { dial_ = time; }
+    void note_closed_pool() { pool_is_closed_.store(true); }
     int open() const { return open_.load(); }
     int dials() const { return dials_.load(); }
+    int dialling() const { return dialling_.load(); }
     int forget_most_dialling() { return most_dialling_.exchange(0); }
 
   private:
@@ -75,6 +79,7 @@ class SmallServer {
     std::atomic<int> most_dialling_{0};
     std::atomic<int> dials_{0};
     std::atomic<bool> broken_{false};
+    std::atomic<bool> pool_is_closed_{false};
     Duration dial_{0};
 };
 
@@ -204,6 +209,77 @@ TEST(PoolTest, CallersThatWaitForRoomAreToldOfTheEnd) {
         [&] { EXPECT_TRUE(failed_with(pool->lease(Deadline::after(30s)), ErrorCode::closed)); }};
     eventually([&] { return server.dials() > 0; });
     pool->close();
+}
+
+TEST(PoolTest, CallersThatWaitForAConnectionAreToldOfTheEnd) {
+    SmallServer server{8};
+    const auto pool = make_pool(server, 1);
+    std::atomic<int> told{0};
+    {
+        const auto lease = pool->lease(Deadline::after(5s));
+        std::vector<std::jthread> callers;
+        for (int i = 0; i < 3; ++i) {
+            callers.emplace_back([&] {
+                EXPECT_TRUE(failed_with(pool->lease(Deadline::after(30s)), ErrorCode::closed));
+                told.fetch_add(1);
+            });
+        }
+        std::this_thread::sleep_for(20ms);
+        pool->close();
+        eventually([&] { return told.load() == 3; });
+        EXPECT_TRUE((*lease)->commit().ok()) << "a connection in use stays valid";
+    }
+    EXPECT_EQ(server.dials(), 1);
+    EXPECT_EQ(server.open(), 0);
+    EXPECT_TRUE(failed_with(pool->lease(Deadline::after(5s)), ErrorCode::closed));
+}
+
+TEST(PoolTest, ASessionThatOpensDuringCloseGoesToNobody) {
+    SmallServer server{8};
+    server.take_for_dialling(100ms);
+    const auto pool = make_pool(server, 4);
+    {
+        std::jthread caller{[&] {
+            EXPECT_TRUE(failed_with(pool->lease(Deadline::after(30s)), ErrorCode::closed));
+        }};
+        eventually([&] { return server.dialling() == 1; });
+        pool->close();
+    }
+    EXPECT_EQ(server.open(), 0);
+    EXPECT_TRUE(pool->empty());
+}
+
+// Callers that wait, open, retry for room and return connections while the pool is closed.
+TEST(PoolTest, WheneverThePoolIsClosedNobodyGetsASessionThatIsOpenedLater) {
+    for (int round = 0; round < 60; ++round) {
+        SmallServer server{1 + round % 4};
+        server.take_for_dialling(round % 3 * 300us);
+        const auto pool = make_pool(server, 3, 1ms);
+        std::atomic<int> late{0};
+        std::jthread closer{[&] {
+            std::this_thread::sleep_for(std::chrono::microseconds{thread_random().below(4000)});
+            pool->close();
+            server.note_closed_pool();
+            pool->close();
+        }};
+        at_once(8, [&](int) {
+            while (true) {
+                auto lease = pool->lease(Deadline::after(60s));
+                if (!lease) {
+                    EXPECT_TRUE(failed_with(lease, ErrorCode::closed));
+                    return;
+                }
+                const auto& session = static_cast<SmallServer::Session&>(**lease);
+                if (session.is_late) late.fetch_add(1);
+                std::this_thread::sleep_for(100us);
+            }
+        });
+        closer.join();
+        EXPECT_EQ(late.load(), 0);
+        EXPECT_TRUE(pool->empty());
+        pool->stop();
+        EXPECT_EQ(server.open(), 0);
+    }
 }
 
 TEST(PoolTest, IdleConnectionsAreClosedInTime) {
