@@ -132,9 +132,8 @@ Pool::Step Pool::use(Waiter& self, Deadline deadline) {
 // again, at the head of the queue. Of a closed pool nobody gets a connection that was not open before.
 Pool::Step Pool::open(Waiter& self, Deadline deadline) {
     auto opened = is_closed() ? closed_error() : open_(deadline);
-    std::unique_ptr<Connection> closing;  // Destroyed without the lock: closing takes time.
     {
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         if (opened && !closed_) {
             if (sole_opener_ == &self) pass_on_opening();
             forget_refusal();
@@ -145,10 +144,10 @@ Pool::Step Pool::open(Waiter& self, Deadline deadline) {
         if (waits) wait_for_room(self, opened.error());
         serve_waiters();
         if (!waits) {
-            if (opened) closing = std::move(*opened);
-            Error error = closed_ ? closed_error() : open_error(std::move(opened).error());
             if (sole_opener_ == &self) pass_on_opening();
-            return error;
+            if (!closed_) return open_error(std::move(opened).error());
+            if (opened) close_apart(lock, *opened);
+            return closed_error();
         }
     }
     if (make_room_) make_room_();
@@ -265,38 +264,48 @@ Pool::Idle Pool::take_idle() {
 void Pool::give_back(Connection* connection) {
     std::unique_ptr<Connection> returned{connection};
     if (returned->in_transaction()) returned->rollback();
-    std::unique_ptr<Connection> closing;  // Destroyed without the lock: closing takes time.
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     --out_;
-    if (closed_ || returned->broken()) {
-        closing = std::move(returned);
-    } else {
+    if (!closed_ && !returned->broken()) {
         idle_.push_back({std::move(returned), std::chrono::steady_clock::now()});
     }
     serve_waiters();
     schedule_sweep();
+    if (returned != nullptr) close_apart(lock, returned);
 }
 
 // -- ends --------------------------------------------------------------------
 
 void Pool::close() {
-    std::deque<Idle> closing;
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     closed_ = true;
-    closing.swap(idle_);
     for (Waiter* each : waiters_) each->woken.set();  // Each leaves with closed_error().
+    std::deque<Idle> idle = std::exchange(idle_, {});
+    close_apart(lock, idle);
 }
 
 void Pool::close_idle() {
-    std::deque<Idle> closing;
-    const std::lock_guard lock(mutex_);
-    closing.swap(idle_);
+    std::unique_lock lock(mutex_);
+    std::deque<Idle> idle = std::exchange(idle_, {});
+    close_apart(lock, idle);
 }
 
 void Pool::stop() {
     close();
     std::unique_lock lock(mutex_);
-    all_back_.wait(lock, [this] { return sweeping_ == 0; });
+    all_back_.wait(lock, [this] { return closing_ == 0; });
+}
+
+// Closes a connection, or several, without the lock, because that takes time. A fork that closes all
+// connections waits for it: SQLite's locks must not be inherited.
+template <class Connections>
+void Pool::close_apart(std::unique_lock<std::mutex>& lock, Connections& connections) {
+    ++closing_;
+    lock.unlock();
+    connections = Connections{};
+    lock.lock();
+    --closing_;
+    all_back_.notify_all();
 }
 
 void Pool::schedule_sweep() {
@@ -308,22 +317,16 @@ void Pool::schedule_sweep() {
 }
 
 void Pool::sweep() {
-    std::deque<Idle> closing;
-    {
-        const std::lock_guard lock(mutex_);
-        sweep_is_due_ = false;
-        const SteadyTime last = std::chrono::steady_clock::now() - *idle_timeout_;
-        while (!idle_.empty() && idle_.front().since <= last) {
-            closing.push_back(std::move(idle_.front()));
-            idle_.pop_front();
-        }
-        ++sweeping_;
-        schedule_sweep();
+    std::unique_lock lock(mutex_);
+    sweep_is_due_ = false;
+    const SteadyTime last = std::chrono::steady_clock::now() - *idle_timeout_;
+    std::deque<Idle> expired;
+    while (!idle_.empty() && idle_.front().since <= last) {
+        expired.push_back(std::move(idle_.front()));
+        idle_.pop_front();
     }
-    closing.clear();
-    const std::lock_guard lock(mutex_);
-    --sweeping_;
-    all_back_.notify_all();
+    schedule_sweep();
+    close_apart(lock, expired);
 }
 
 void Pool::freeze(AtFork connections) {
@@ -332,7 +335,7 @@ void Pool::freeze(AtFork connections) {
     at_fork_ = connections;
     if (connections != AtFork::abandon) {
         // Every lease is bounded by its caller's deadline, so this wait is too.
-        all_back_.wait(lock, [this] { return out_ == 0; });
+        all_back_.wait(lock, [this] { return out_ == 0 && closing_ == 0; });
     }
     if (connections == AtFork::close) idle_.clear();
     lock.release();  // Stays locked until thaw(), in parent and child alike.
@@ -346,7 +349,7 @@ void Pool::thaw(bool in_child) {
         server_is_full_ = false;
         refusal_.reset();
         sweep_is_due_ = false;
-        sweeping_ = 0;
+        closing_ = 0;
         if (at_fork_ == AtFork::abandon) {
             // Leaked: their destructors would end the parent's sessions. Leased connections belong
             // to threads that do not exist in the child.

@@ -69,7 +69,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// Refuses further leases and closes idle connections; leased ones are closed on return. Callers
     /// that wait for a connection, or open one, get a closed error.
     void close();
-    /// Closes the pool, and returns when no thread of it is closing an idle connection, so that
+    /// Closes the pool, and returns when no thread of it is closing a connection, so that
     /// objects to which the connections refer may be destroyed.
     void stop();
     /// Closes the connections that are idle now.
@@ -123,6 +123,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Error late_error() const;
     Error open_error(Error error) const;
     void schedule_sweep();
+    template <class Connections>
+    void close_apart(std::unique_lock<std::mutex>& lock, Connections& connections);
 
     const std::string name_;
     const std::size_t max_connections_;
@@ -136,11 +138,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
     std::deque<Waiter*> waiters_;
     std::size_t out_{0};
     bool server_is_full_{false};  // It had no room, and callers wait.
-    std::optional<Refusal>
-        refusal_;  // The last. Kept until a caller gets a connection and none waits.
+    // The last refusal, until a caller gets a connection and none waits.
+    std::optional<Refusal> refusal_;
     Waiter* sole_opener_{nullptr};  // If the server is full. In waiters_, or opening a connection.
     bool sweep_is_due_{false};      // A sweep is scheduled.
-    int sweeping_{0};               // Threads that close expired connections.
+    int closing_{0};                // Threads in close_apart().
     bool frozen_{false};
     AtFork at_fork_{AtFork::keep};
     bool closed_{false};

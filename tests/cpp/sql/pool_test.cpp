@@ -26,7 +26,10 @@ class SmallServer {
       public:
         explicit Session(SmallServer& server)
             : is_late(server.pool_is_closed_.load()), server_(server) {}
-        ~Session() override { server_.open_.fetch_sub(1); }
+        ~Session() override {
+            std::this_thread::sleep_for(server_.end_);
+            server_.open_.fetch_sub(1);
+        }
         Result<void> begin(Deadline) override { return {}; }
         Result<void> begin_read(Deadline) override { return {}; }
         Result<void> commit() override { return {}; }
@@ -66,6 +69,7 @@ class SmallServer {
     void set_room(int room) { room_.store(room); }
     void break_login() { broken_.store(true); }
     void take_for_dialling(Duration time) { dial_ = time; }
+    void take_for_ending(Duration time) { end_ = time; }
     void note_closed_pool() { pool_is_closed_.store(true); }
     int open() const { return open_.load(); }
     int dials() const { return dials_.load(); }
@@ -81,6 +85,7 @@ class SmallServer {
     std::atomic<bool> broken_{false};
     std::atomic<bool> pool_is_closed_{false};
     Duration dial_{0};
+    Duration end_{0};
 };
 
 std::shared_ptr<Pool> make_pool(SmallServer& server, std::size_t most,
@@ -264,8 +269,10 @@ TEST(PoolTest, WheneverThePoolIsClosedNobodyGetsASessionThatIsOpenedLater) {
         }};
         at_once(8, [&](int) {
             while (true) {
-                auto lease = pool->lease(Deadline::after(60s));
+                const bool hasty = thread_random().below(4) == 0;
+                auto lease = pool->lease(Deadline::after(hasty ? 500us : 60s));
                 if (!lease) {
+                    if (hasty && lease.error().code == ErrorCode::deadline) continue;
                     EXPECT_TRUE(failed_with(lease, ErrorCode::closed));
                     return;
                 }
@@ -280,6 +287,19 @@ TEST(PoolTest, WheneverThePoolIsClosedNobodyGetsASessionThatIsOpenedLater) {
         pool->stop();
         EXPECT_EQ(server.open(), 0);
     }
+}
+
+TEST(PoolTest, AForkWaitsUntilConnectionsOfAClosedPoolAreClosed) {
+    SmallServer server{8};
+    server.take_for_ending(50ms);
+    const auto pool = make_pool(server, 4);
+    auto lease = std::optional{pool->lease(Deadline::after(5s))};
+    pool->close();
+    std::jthread caller{[&] { lease.reset(); }};
+    pool->freeze(AtFork::close);
+    const int open = server.open();
+    pool->thaw(/*in_child=*/false);
+    EXPECT_EQ(open, 0);
 }
 
 TEST(PoolTest, IdleConnectionsAreClosedInTime) {
