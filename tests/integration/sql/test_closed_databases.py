@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.postgres_votes import Background, in_background
+from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
@@ -113,3 +114,23 @@ def test_a_task_that_waits_for_a_connection_is_refused_at_close(
     served, refused = split(asyncio.run(play()))
     assert refused
     assert served == voters(sides)
+
+
+@pytest.mark.server
+def test_a_fold_that_finds_its_database_closed_warns_of_nothing(
+    postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_votes(postgres_database, "batched").close()
+    database = hotcount.Database(postgres_database.url, timeout=20)
+    votes = hotcount.Votes(database, strategy="batched", fold_interval=0.1)
+    with postgres_database.connect() as other:
+        other.execute("SELECT id FROM item WHERE id = 2 FOR NO KEY UPDATE")
+        votes.cast(2, 1)  # No fold gets at its item.
+        with postgres_database.connect() as another:
+            another.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+            vote = in_background(lambda: votes.cast(1, 1))
+            assert not vote.is_over(0.3)
+            database.close()
+            assert not vote.is_over(0.5)
+    vote()
+    assert "fold" not in caplog.text

@@ -40,6 +40,8 @@ constexpr Duration kLongestRest = seconds{30};
 constexpr Duration kLookPause = seconds{5};
 constexpr Duration kLookPatience = seconds{2};
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
+// The application closed the database: other processes fold, or this one when it opens it again.
+bool is_closed(const Error& error) { return error.code == ErrorCode::closed; }
 
 // Adds up to a tenth, so that processes that wait for the same moment spread out.
 Duration with_jitter(Duration pause) {
@@ -123,7 +125,7 @@ struct Folder::Work {
             FoldProgress progress{Deadline::after(patience), false};
             auto folded = fold_all(!many && !last, progress, hurried);
             lock.lock();
-            if (last) return;
+            if (last || (!folded && is_closed(folded.error()))) return;
             failures = folded ? 0 : std::min(failures + 1, 5);
             Duration rest = interval;
             if (!folded) {
@@ -226,9 +228,8 @@ struct Folder::Work {
             }
             if (!folded) {
                 const std::lock_guard lock(mutex);
-                if (progress.on_demand || !only_reads(folded.error())) {
-                    bad_folds.add(folded.error());
-                }
+                const bool is_failure = progress.on_demand || !only_reads(folded.error());
+                if (is_failure && !is_closed(folded.error())) bad_folds.add(folded.error());
                 if (!took_too_long(folded.error())) return folded;
                 page = std::max(page / 4, kLeastPage);
                 if (most > kLeastPage && !deadline.passed()) continue;
