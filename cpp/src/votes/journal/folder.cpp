@@ -148,10 +148,8 @@ struct Folder::Work {
             }
             // The appended rows may not be folded yet.
             if (!done) again = again || rows > 0 || more;
-            if (folded &&
-                (folded->more || folded->left || !progress.held.empty() || left.holds())) {
-                again = true;
-            }
+            const bool held = !progress.held.empty() || left.holds();
+            if (folded && (folded->more || folded->left || held)) again = true;
         }
     }
 
