@@ -41,6 +41,12 @@ bool no_task_runs(py::handle loop) {
     return task && task.is_none();
 }
 
+// join() calls it first, because the first call may release the GIL, and then another thread may end a
+// binding that only its mailbox knows.
+const py::str& wake_name() {
+    return made_once<py::str>([] { return py::str("call_soon_threadsafe"); });
+}
+
 }  // namespace
 
 // The functions that the loop calls. Each holds the binding, which so lives as long as the loop may
@@ -207,6 +213,7 @@ std::shared_ptr<LoopBinding> LoopBinding::make(LoopBindings& all, const py::obje
 
 void LoopBinding::join(const py::object& loop) {
     loop_ = loop.ptr();
+    (void)wake_name();
     const py::object gone = bind_to(Callbacks::kLoopGone, weak_from_this());
     loop_reference_ = py::reinterpret_steal<py::object>(PyWeakref_NewRef(loop.ptr(), gone.ptr()));
     if (!loop_reference_) {
@@ -445,14 +452,17 @@ void LoopBinding::open_mail() {
 }
 
 void LoopBinding::wake_from_elsewhere() {
-    if (loop_ == nullptr || deaf_) return;
-    const auto& name = made_once<py::str>([] { return py::str("call_soon_threadsafe"); });
     // Held by no object of C++: this may be a thread of the library.
     PyObject* const callback = bind_to(Callbacks::kMail, shared_from_this()).release().ptr();
-    PyObject* const made = call_or_hang(
-        [this, callback, &name] { return PyObject_CallMethodOneArg(loop_, name.ptr(), callback); });
+    PyObject* made = nullptr;
+    // Only now: a new object may start the garbage collector, and that may end the loop.
+    if (loop_ != nullptr && !deaf_) {
+        made = call_or_hang([this, callback] {
+            return PyObject_CallMethodOneArg(loop_, wake_name().ptr(), callback);
+        });
+        if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
+    }
     Py_DECREF(callback);
-    if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
     Py_XDECREF(made);
 }
 
@@ -535,16 +545,18 @@ std::shared_ptr<LoopBinding> LoopBindings::find(const py::object& loop,
     if (found != bindings_.end() && found->second->usable()) return last_ = found->second;
     // Loops that were closed without being collected hold a connection each.
     std::vector<std::shared_ptr<LoopBinding>> over;
-    for (const auto& [_, binding] : bindings_) {
+    // Of a copy: is_closed() of a loop is code of Python, so other threads may come here meanwhile.
+    for (const auto& [_, binding] : std::unordered_map{bindings_}) {
         if (!binding->usable() || binding->loop_is_closed()) over.push_back(binding);
     }
     for (const auto& binding : over) {
         forget(*binding);
         binding->end();
     }
-    last_ = LoopBinding::make(*this, loop, client);
-    bindings_[loop.ptr()] = last_;
-    return last_;
+    const auto made = LoopBinding::make(*this, loop, client);
+    last_ = made;
+    bindings_[loop.ptr()] = made;
+    return made;
 }
 
 void LoopBindings::forget(LoopBinding& binding) {
