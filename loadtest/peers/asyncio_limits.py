@@ -3,7 +3,7 @@
 Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
 context manager around a call that takes a name and is awaited.
 
-The limit is 1,000,000 hits a minute and key. The first hit of a load must be admitted.
+The limit is 1,000,000 hits a minute for each key. The first hit of a load must be admitted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def hotcount_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
 
 @asynccontextmanager
 async def throttled_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
-    """throttled-py's GCRA, with its own pool of redis.asyncio: a connection a task."""
+    """throttled-py's gcra, over its own pool of redis.asyncio: a connection a task."""
     from throttled.asyncio import RedisStore, Throttled, per_min
 
     pool = {"max_connections": tasks + 1, "socket_timeout": TIMEOUT_S}
@@ -79,7 +79,7 @@ def singly(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Me
 
 
 async def heartbeat(until: asyncio.Event) -> float:
-    """The longest time between two beats of 1 ms, in seconds."""
+    """The longest time between two beats, in seconds: one after each sleep of 1 ms."""
     worst, last = 0.0, time.perf_counter()
     while not until.is_set():
         await asyncio.sleep(HEARTBEAT_S)
@@ -89,8 +89,9 @@ async def heartbeat(until: asyncio.Event) -> float:
 
 
 def pause(port: int) -> None:
-    """Stops the server's answers for 0.3 to 0.4 s, through a plain socket: a store would send a
-    second command, to match the answers, and wait for that one.
+    """Stops the server's answers for PAUSE_S, through a plain socket.
+
+    A store would send a second command after it, to match the answers, and wait for its answer.
     """
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"CLIENT PAUSE %d ALL\r\n" % (PAUSE_S * 1_000))

@@ -1,32 +1,33 @@
 """The comparisons: the cases of each group, and their contenders.
 
-Every call is an add of 1 that returns the value after this very add, and every caller waits for
-its own before it makes the next. What else a comparison includes:
+In sync, asyncio, batch and cpp each call adds 1 and returns the value after this very add; in
+limits and limiters it is a hit, in sets an upsert. Every caller waits for its answer before the
+next call. Notes on the groups:
 
-sync, asyncio, cpp: hotcount sends concurrent adds to one key as one command and works out each
-caller's value. That is part of what it is and of its figures: all of them with 1 key, a few with
-1,000. The peers send every add. redis-py takes part twice: as its documentation has it, and in the
-setting in which it is fastest.
+sync, asyncio, cpp: hotcount sends concurrent adds to one key as one command and computes each
+caller's value; its figures include that. With 1 key it merges all concurrent adds, with 1,000 keys
+few of them. The peers send every add. redis-py takes part twice: as its documentation shows it, and
+in its fastest setting.
 
-asyncio, beside a retry queue: what an add costs that goes through the queue's thread.
+asyncio, beside a retry queue: the cost of sending adds through the queue's thread.
 
 batch: hotcount's add_many returns a column, redis-py's pipeline a list. Where keys repeat, hotcount
-merges them and still returns each add's value. redis-benchmark shows what the server does if a
-client does next to nothing, with keys of its own, drawn uniformly from as many (native.py).
+merges them and still returns each add's value. redis-benchmark shows the server's rate with a
+client that does next to nothing; it draws its own keys uniformly, from as many (native.py).
 
 cpp: rueidis of Go has as many goroutines as hotcount has threads or adds in flight. Adds in flight
-are compared with goroutines that block, because that is how a Go program has many under way.
-rueidis takes part twice: with its defaults, and with a delay before it sends, which makes it two to
-four times as fast with many callers and slower with two or four.
+are compared with goroutines that block, because a Go program has many calls in flight that way.
+rueidis takes part twice: with its defaults, and with a delay before it sends. The delay makes it
+two to four times as fast with many callers, and slower with two or four.
 
-limits: throttled-py has a pool of redis.asyncio, a connection a task. hotcount sends what the tasks
-of one turn of the loop ask in one batch; that is part of what it is and of its figures. While Redis
-is paused for 0.3 s, the worst gap is the longest time between two beats of a task that sleeps 1 ms.
+limits: throttled-py has a pool of redis.asyncio, a connection a task. hotcount sends the hits of
+one turn of the loop in one batch; its figures include that. A task that sleeps 1 ms at a time
+measures the worst gap: the longest time between two of its turns while Redis is paused for 0.3 s.
 
 limiters: blocking hits beside limits and throttled-py; hits in memory from C++ beside Rust's
-governor; over Redis, 64 under way from one thread, beside throttlecrab-server, which
-redis-benchmark asks over as many connections; and the server's time for a key in a batch beside
-that of a hit alone.
+governor; over Redis, 64 hits in flight from one thread, beside throttlecrab-server under
+redis-benchmark with as many connections; and the server's time for a key of a batch beside its time
+for a single hit.
 
 sets: single upserts beside redis-py with the same script; how long another client waits beside
 batches of each size (sets.py).
@@ -84,15 +85,15 @@ PIPELINE = "redis-py pipeline"
 SAME_LUA = "redis-py, the same Lua"
 BENCHMARK = "redis-benchmark -c 50 -P 100"
 
-# Loads by their contender.
+# The load of each contender.
 Runs = Mapping[str, Run]
 T = TypeVar("T")
 
 
 class Setup:
-    """Makes the cases on one server, and says what had to be left out.
+    """Makes the cases on one server; `left_out` says which programs were missing.
 
-    Contenders that it opens are closed with `stack`.
+    `stack` closes the contenders that it opens.
     """
 
     def __init__(self, server: RedisServer, build: Path, stack: ExitStack) -> None:
@@ -111,7 +112,7 @@ class Setup:
             "sets": self._sets,
             "cpp": self._cpp,
         }
-        # In their own order, whatever order they were asked for in.
+        # In the order of GROUPS, whatever the order of `groups`.
         return [case for group in GROUPS if group in groups for case in made[group]()]
 
     def _open(self, contender: Callable[[int], T]) -> T:
@@ -157,7 +158,7 @@ class Setup:
             REDIS_ASYNCIO: (asyncio_contenders.redis_asyncio, KEY_PREFIX),
             GLIDE: (asyncio_contenders.glide, KEY_PREFIX),
         }
-        # Not audited: the queue's numbers stand beside the counters.
+        # Not audited: the sum would include the queue's own keys in Redis.
         with_queue = {OURS: peers[OURS], QUEUED: (asyncio_contenders.hotcount_queued, "")}
 
         def runs(opened: dict[str, tuple[asyncio_contenders.Open, str]], tasks: int) -> Runs:
@@ -274,7 +275,7 @@ class Setup:
                 for threads in (1, 32)
             },
             "another client beside upsert_many": {
-                "nobody writes": partial(sets.beside, None, port),
+                "no writes": partial(sets.beside, None, port),
                 **{f"script, batch={n}": waits("script", n) for n in (32, 128, 250)},
                 "ttl_gate, batch=250": waits("ttl_gate", 250),
             },
@@ -320,7 +321,7 @@ def case(name: str, group: str, runs: Runs, audited: bool = True) -> Case:
 
 
 def hits_of(opened: dict[str, contenders.Contender], threads: int, key_count: int = KEYS) -> Runs:
-    """Adds, or hits, one by one from so many threads."""
+    """Adds, or hits, one by one from `threads` threads."""
     return {
         name: partial(contenders.singly, contender, threads, key_count)
         for name, contender in opened.items()

@@ -1,9 +1,9 @@
 """Blocking limiters: hotcount beside limits and throttled-py, over one Redis and in memory; and
-what a hit costs the server.
+the server's time for a hit.
 
-Every hit is of one unit, at a rate that admits all of them: one that is refused fails the load. The
-peers take part with what they have nearest to hotcount's gcra: throttled-py's gcra, and the fixed
-window of limits, its fastest.
+Every hit costs one unit, under a limit that no load reaches. The first hit of each contender is
+checked: if the limiter refuses it, the run fails. Each peer uses its algorithm nearest to
+hotcount's gcra: throttled-py its gcra, limits its fixed window, which is its fastest.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ A_MINUTE = 1_000_000_000
 
 
 def checked(hit: Callable[[str], object]) -> Callable[[str], object]:
-    """The call, after one that shows that it admits."""
+    """Returns `hit` after one call of it, which must be admitted."""
     if not hit("first"):
         raise RuntimeError("a hit was not admitted")
     return hit
 
 
 class Limiter:
-    """A contender of contenders.singly whose hit() is what threads call."""
+    """A contender of contenders.singly; its threads call hit()."""
 
     hit: Callable[[str], object]
 
@@ -44,7 +44,7 @@ class Limiter:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing stays open that the end of the process does not close."""
+        """Leaves the connections to the end of the process."""
 
 
 class Hotcount(Limiter):
@@ -90,7 +90,7 @@ class Throttled(Limiter):
 
 
 def server_time(batch: int, port: int, seconds: float, seed: int) -> Measured:
-    """The server's time for one key, in scripts for `batch` keys; from one thread."""
+    """The server's time for each key of a script for `batch` keys, called from one thread."""
     names = keys.uniform(1_000, batch, seed)
     with hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
         limiter = hotcount.Limiter(store, f"{A_MINUTE}/minute")

@@ -39,7 +39,7 @@ class Measured:
     """The outcome of one load."""
 
     added: int  # acknowledged, warming up included: what the server must hold
-    figures: dict[str, float]  # by metric: RATE, P50, P99 ...
+    figures: dict[str, float]  # by metric: RATE, P99 ...
 
 
 # Seconds to run for and a seed for the choice of keys. Raises when an add fails.

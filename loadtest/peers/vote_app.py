@@ -1,15 +1,17 @@
-"""The web application under http_votes.py's load: one vote a request, as WSGI and nothing more.
+"""The web application under http_votes.py's load: one vote a request, in bare WSGI.
 
     VOTE_APP_URL=postgresql://... VOTE_APP_WAY=batched gunicorn loadtest.peers.vote_app:application
 
-Without --preload each worker makes its own, before its first request.
-GET /?item=1&user=2 votes and answers when the vote is committed. VOTE_APP_WAY: a strategy of
-hotcount's, or "django": what an application without hotcount does, INSERT the vote and UPDATE the
-count with an F() expression in one transaction, on a connection that the worker keeps
-(CONN_MAX_AGE=None), by psycopg or PyMySQL. In the better order for each database: on PostgreSQL the
-item's row is locked last, for the shortest time; on MariaDB the vote's foreign key has locked it
-already, shared, and two such votes deadlock if the UPDATE does not come first.
-The tables are hotcount's default ones and are there.
+Without --preload each worker makes its own Votes, before its first request. GET /?item=1&user=2
+casts a vote and answers when it is committed. VOTE_APP_WAY is a strategy of hotcount's, or
+"django": one transaction that INSERTs the vote and UPDATEs the count, as Django does with an F()
+expression, on a connection that the worker keeps (CONN_MAX_AGE=None), through psycopg or PyMySQL.
+
+The order of the two statements suits the database. On PostgreSQL the UPDATE comes last, so the lock
+on the item's row is the shortest. On MariaDB it comes first: an INSERT takes a shared lock on that
+row for its foreign key, and two transactions that then UPDATE it deadlock.
+
+hotcount's default tables must exist.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Vote = Callable[[int, int], object]
 
 
 def connect(url: str) -> Any:
-    """PostgreSQL's URLs are psycopg's too; MariaDB's are taken apart. READ COMMITTED on both."""
+    """psycopg takes the URL as it is; PyMySQL takes its parts. READ COMMITTED on both."""
     if url.startswith("postgresql:"):
         import psycopg
 

@@ -3,16 +3,16 @@
     .venv/bin/python -m loadtest.peers.votes_cleaning
     .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do reconcile
 
-On a private server with full durability: --votes votes on --items items, written by the server
-itself and counted by create_tables(). One user for each round has --mine of them. Before each round
-of reconcile every hundredth item gets a vote that is in no count. Then voters in a process of their
-own cast --rate votes a second, on drawn items, for --seconds; then again with the call beside them.
-A vote's latency runs from the time when it was due, so that delays before it count. Figures are
-medians of the rounds (least .. most).
-In the end a dry reconcile must find nothing.
+A private server with full durability has --votes votes on --items items; SQL on the server writes
+them and create_tables() counts them. For each round a user with --mine votes is among them. Before
+each round of reconcile every hundredth item gets a vote that is in no count. Voters in a process of
+their own then cast --rate votes a second, on drawn items, for --seconds: first alone, then beside
+the call. A vote's latency runs from the time when it was due, so it includes delays before the
+call. Figures are medians of the rounds (least .. most). In the end a dry reconcile must find
+nothing.
 
-A line of JSON for each server and call on stdout, progress on stderr. Exit code 1 where a count is
-wrong.
+stdout has a line of JSON for each server and call, stderr the progress. The exit code is 1 if a
+count is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CALLS = ["erase_user", "reconcile"]
 
 
 def voters(url: str, items: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Casts votes of drawn users, each when it is due; microseconds from then until its commit."""
+    """Casts each vote of a drawn user when it is due; latencies run from then to its commit."""
     with hotcount.Database(url, timeout=30) as database:
         votes = hotcount.Votes(database)
         votes.cast(1, USER + 1)
@@ -72,12 +72,12 @@ def voters(url: str, items: int, rate: float, seconds: float, seed: int) -> dict
         for thread in threads:
             thread.join()
         took = time.perf_counter() - begin
-    each = sorted(value for some in times for value in some)
+    latencies = sorted(value for of_caller in times for value in of_caller)
     return {
-        "votes_per_s": round(len(each) / took),
-        "p50_us": round(each[len(each) // 2]),
-        "p99_us": round(each[len(each) * 99 // 100]),
-        "longest_us": round(each[-1]),
+        "votes_per_s": round(len(latencies) / took),
+        "p50_us": round(latencies[len(latencies) // 2]),
+        "p99_us": round(latencies[len(latencies) * 99 // 100]),
+        "longest_us": round(latencies[-1]),
     }
 
 
@@ -96,8 +96,8 @@ def erased_user(round_: int) -> int:
 
 
 def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
-    """Writes the items, equally many votes on each, and --mine votes of each round's user."""
-    a_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
+    """Writes the items, as many votes on each, and --mine votes of each round's user."""
+    per_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
     step = max(1, chosen.items // chosen.mine)
     erased = [erased_user(round_) for round_ in range(chosen.rounds)]
     with hotcount.Database(url, timeout=3600) as database:
@@ -112,7 +112,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
             last = min(first + 9_999, chosen.items)
             server.execute(
                 "INSERT INTO vote (item_id, user_id, val) SELECT i.seq, u.seq, 1 FROM "
-                f"seq_{first}_to_{last} AS i JOIN seq_1_to_{a_item} AS u",
+                f"seq_{first}_to_{last} AS i JOIN seq_1_to_{per_item} AS u",
                 database=name,
             )
         for user in erased:
@@ -127,7 +127,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
     server.psql(f"INSERT INTO item (id) SELECT generate_series(1, {chosen.items})")
     server.psql(
         "INSERT INTO vote (item_id, user_id, val) SELECT i, u, 1 FROM "
-        f"generate_series(1, {chosen.items}) AS i, generate_series(1, {a_item}) AS u"
+        f"generate_series(1, {chosen.items}) AS i, generate_series(1, {per_item}) AS u"
     )
     for user in erased:
         server.psql(
@@ -139,9 +139,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
 
 
 def settle(server: Server) -> None:
-    """Writes the fill to the disk: otherwise the server would write it during the first loads, and
-    their commits would wait for the same disk.
-    """
+    """Flushes the fill to the disk: commits of the first loads would wait for its writes."""
     if isinstance(server, PostgresServer):
         server.psql("CHECKPOINT")
     os.sync()
@@ -209,7 +207,7 @@ def measure_call(
 
 
 def measure(group: str, chosen: argparse.Namespace) -> int:
-    """Prints a line for each call; returns how many counts were wrong in the end."""
+    """Prints a line for each call; returns the number of wrong counts in the end."""
     with ExitStack() as stack:
         server = start_database(group, stack, *CONFIG[group])
         url = url_of(server)
@@ -230,14 +228,16 @@ def measure(group: str, chosen: argparse.Namespace) -> int:
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.peers.votes_cleaning",
-        description="What maintenance costs voters, on private servers.",
+        description="The cost of maintenance for voters, on private servers.",
     )
     parser.add_argument("--only", default="postgres,mariadb", help="servers [postgres,mariadb]")
     parser.add_argument("--votes", type=int, default=10_000_000, help="[10,000,000]")
     parser.add_argument("--items", type=int, default=100_000, help="[100,000]")
-    parser.add_argument("--mine", type=int, default=10_000, help="votes of a user [10,000]")
+    parser.add_argument("--mine", type=int, default=10_000, help="votes of an erased user [10,000]")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each call [3]")
-    parser.add_argument("--rate", type=float, default=2000, help="votes a second beside [2,000]")
+    parser.add_argument(
+        "--rate", type=float, default=2000, help="votes a second of all voters [2,000]"
+    )
     parser.add_argument("--seconds", type=float, default=10, help="length of a load [10]")
     parser.add_argument("--do", type=groups_of(CALLS), default=CALLS, help=",".join(CALLS))
     parser.add_argument("--voters", metavar="URL", help=argparse.SUPPRESS)

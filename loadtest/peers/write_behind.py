@@ -4,19 +4,20 @@
     .venv/bin/python -m loadtest.peers.write_behind --seconds 20 --only storm
     .venv/bin/python -m loadtest.peers.write_behind --only rates --rounds 5 --beside 4
 
-Servers are private: PostgreSQL with full durability, and a Redis for each row. Two tables:
+Servers are private: a PostgreSQL with full durability, a Redis for each storm, and one Redis for
+all rates. Two tables:
 
-storm   For each appendfsync, --seconds of three voters for 2,000 votes a second each, 10,000 items
-        by Zipf and 4 workers; every 1 to 3 s one of the workers, the voters and Redis is killed and
-        started again, or (not with "always") Redis gets FLUSHALL. Then the votes in PostgreSQL are
-        compared with the acknowledged ones. A missing vote ends the program with an error, unless
-        it was in a Redis that lost its data; column "lost by Redis" counts the excused ones.
+storm   A storm of --seconds for each appendfsync: three voters cast 2,000 votes a second each on
+        10,000 items drawn by Zipf, beside 4 workers. Every 1 to 3 s a worker, a voter or Redis is
+        killed and started again, or (not with "always") Redis gets FLUSHALL. At the end the votes
+        in PostgreSQL are compared with the acknowledged ones. A missing vote ends the program with
+        an error, unless Redis lost it with its data; column "lost by Redis" counts those.
 rates   No process is killed. Three voters, a process each, cast 20 votes a call without a pause for
-        --beside seconds, each strategy in turn for --rounds rounds; votes acknowledged a second,
-        median (least .. most). write_behind and cached have a worker thread in this process.
-        "written": votes a second up to the moment when all are in PostgreSQL. max_pending is
-        500,000, because the worker writes fewer votes than are cast, and one hot item's stream
-        would fill up.
+        --beside seconds; the strategies take turns for --rounds rounds. Figures are medians (least
+        .. most). write_behind and cached have a worker thread in this process. "acknowledged":
+        votes a second until the voters stop. "written": votes a second until PostgreSQL has all of
+        them. max_pending is 500,000: the worker writes fewer votes a second than are cast, and the
+        stream of a hot item would fill up.
 
 Tables in Markdown on stdout, progress on stderr.
 """
@@ -84,7 +85,7 @@ print(done, done - begun, flush=True)
 def rate(
     postgres: PostgresServer, redis: RedisServer, strategy: Strategy, seconds: float
 ) -> tuple[float, float]:
-    """Votes a second until the last was acknowledged, and until the last was written."""
+    """Votes a second until the last acknowledgement, and until the last write."""
     url = postgres.create_database().url
     cache = "" if strategy == "batched" else redis.url
     program = VOTER % {"items": ITEMS, "batch": BATCH}

@@ -45,14 +45,14 @@ Board::Board(std::int64_t items) : items_(static_cast<std::size_t>(items) + 1) {
 Board::~Board() { munmap(memory_, size_); }
 
 void Board::fail(const std::string& why) const {
-    if (state_->failed.exchange(true)) return;  // The first one's words are kept.
+    if (state_->failed.exchange(true)) return;  // The first message is kept.
     std::strncpy(state_->error, why.c_str(), sizeof(state_->error) - 1);
     state_->closes_ns.store(0);
 }
 
 namespace {
 
-/// Votes for the item aside that may be under way in a process; more go to another item.
+/// The most votes on kAsideItem that a process may have in flight; further ones go to another item.
 constexpr std::int64_t kMostAside = 20'000;
 
 class Process {
@@ -71,7 +71,7 @@ class Process {
         }
         board_->ready.fetch_add(1);
         threads.clear();
-        // Nothing is left behind unanswered, on which the audit would depend.
+        // The audit counts answers: all votes on kAsideItem need theirs before the process exits.
         while (aside_under_way_.load() > 0) pause();
     }
 
@@ -144,7 +144,7 @@ class Process {
         return count && *count >= known;
     }
 
-    /// False if too many are under way.
+    /// Returns false if kMostAside votes are in flight.
     bool put_aside(Voters& voters, std::int64_t user, std::int64_t began) {
         if (aside_under_way_.load() >= kMostAside) {
             board_->aside_diverted.fetch_add(1);

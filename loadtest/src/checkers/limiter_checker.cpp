@@ -13,8 +13,8 @@ namespace {
 
 using Kind = LimiterHit::Kind;
 
-// A store's clock and this machine's may run at slightly different speeds while one is being
-// adjusted (0.05 % on Linux), and a store rounds to microseconds, expiries to milliseconds.
+// The clocks of a store and of this machine may run at slightly different speeds while one is being
+// adjusted (0.05 % on Linux). A store rounds times to microseconds, and expiries to milliseconds.
 constexpr double kDrift = 0.001;
 constexpr double kClockStepNs = 2'000;
 constexpr std::int64_t kExpiryNs = 2'000'000;
@@ -24,7 +24,8 @@ struct Findings {
     std::uint64_t wrong_refusals{0};
 };
 
-/// Numbers that can be raised for all below a place, and asked for the largest of them.
+/// An array of numbers, as a segment tree: adds 1 to a prefix and finds the maximum of a prefix,
+/// each in logarithmic time.
 class RisingMax {
   public:
     explicit RisingMax(const std::vector<double>& values)
@@ -37,7 +38,7 @@ class RisingMax {
     void raise(std::size_t count) {
         if (count > 0) raise(1, 0, size_, count);
     }
-    /// Of the first `count` numbers.
+    /// The maximum of the first `count` numbers.
     double most(std::size_t count) const {
         return count == 0 ? -std::numeric_limits<double>::infinity() : most(1, 0, size_, count);
     }
@@ -74,8 +75,8 @@ class RisingMax {
     }
 
     std::size_t size_;
-    std::vector<double> most_;    // Of the node's numbers, raised as a whole so far.
-    std::vector<double> raised_;  // By how much the node was raised as a whole.
+    std::vector<double> most_;    // The maximum below each node, without what its ancestors add.
+    std::vector<double> raised_;  // The amount added to all numbers below each node.
 };
 
 std::vector<LimiterHit> of_kind(std::span<const LimiterHit> hits, bool denied) {
@@ -89,8 +90,9 @@ std::vector<LimiterHit> of_kind(std::span<const LimiterHit> hits, bool denied) {
 bool by_sent(const LimiterHit& a, const LimiterHit& b) { return a.sent_ns < b.sent_ns; }
 bool by_done(const LimiterHit& a, const LimiterHit& b) { return a.done_ns < b.done_ns; }
 
-/// For the hits that lie inside [a, b], over all a and b: the most there are above
-/// burst + rate x (b - a). The largest sum of hits + rate x a for each b, found by raising.
+/// The largest excess of an interval [a, b]: the hits that lie inside it, less
+/// burst + rate x (b - a). For each b, RisingMax has hits + rate x a at every a, and its maximum
+/// gives the worst a.
 std::uint64_t gcra_over_admitted(std::span<const LimiterHit> passed, const LimiterRules& rules) {
     std::vector<LimiterHit> admitted;
     for (const LimiterHit& hit : passed) {
@@ -117,7 +119,7 @@ std::uint64_t gcra_over_admitted(std::span<const LimiterHit> passed, const Limit
         const double allowed =
             static_cast<double>(rules.limit) +
             rate * (static_cast<double>(hit.done_ns - starts.front()) + kClockStepNs);
-        // An interval that begins after its end is none.
+        // Only starts up to the end form an interval.
         const auto until = std::upper_bound(starts.begin(), starts.end(), hit.done_ns);
         most =
             std::max(most, sums.most(static_cast<std::size_t>(until - starts.begin())) - allowed);
@@ -125,9 +127,9 @@ std::uint64_t gcra_over_admitted(std::span<const LimiterHit> passed, const Limit
     return static_cast<std::uint64_t>(std::ceil(std::max(0.0, most - 1e-6)));
 }
 
-/// A denied hit needs a debt of more than the burst less one. Its debt is at most what can have
-/// been admitted since some moment a, each hit as late as possible, less what was paid back since
-/// a. If no a gives enough, the denial was wrong.
+/// The store denies a hit if the debt exceeds the burst less one. For some moment a, the debt is at
+/// most the hits that can have been admitted since a, each as late as possible, less rate x the
+/// time since a. If no a gives enough debt, the denial was wrong.
 std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<LimiterHit> denied,
                                   const LimiterRules& rules) {
     if (denied.empty()) return 0;
@@ -137,7 +139,7 @@ std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<Li
     std::vector<std::int64_t> ends;
     ends.reserve(passed.size() + denied.size());
     for (const LimiterHit& hit : passed) ends.push_back(hit.done_ns);
-    // Hits that end after the denial count from where that ends.
+    // A hit that ends after the denial counts from the end of the denial.
     for (const LimiterHit& hit : denied) ends.push_back(hit.done_ns);
     std::sort(ends.begin(), ends.end());
     std::vector<double> values;
@@ -161,7 +163,7 @@ std::uint64_t gcra_wrong_refusals(std::vector<LimiterHit> passed, std::vector<Li
     return wrong;
 }
 
-/// Windows that end together: a hit belongs to a window if its whole time does.
+/// Windows on a clock. A hit certainly belongs to a window if it was sent and answered inside it.
 Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRules& rules) {
     const std::int64_t error = rules.clock_error_ns + kExpiryNs / 2;
     const auto window_of = [&](std::int64_t at_ns) { return at_ns / rules.period_ns; };
@@ -170,8 +172,9 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
         std::uint64_t denied{0};   // Hits that were sent and answered inside the window.
     };
     std::map<std::int64_t, Window> windows;
-    // Of hits that may have been admitted, the first window and the last one. A hit without an answer
-    // may be in any of millions of windows, so nothing is kept for each window that it touches.
+    // The first and the last possible window of each hit that may have been admitted. A hit without
+    // an answer may be in any of millions of windows, so a window keeps no list of its possible
+    // hits.
     std::vector<std::int64_t> firsts;
     std::vector<std::int64_t> lasts;
     for (const LimiterHit& hit : hits) {
@@ -187,7 +190,7 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
     }
     std::sort(firsts.begin(), firsts.end());
     std::sort(lasts.begin(), lasts.end());
-    // Of whose time some part is in the window.
+    // The number of these hits that overlap the window.
     const auto possible_in = [&](std::int64_t index) -> std::int64_t {
         const auto begun = std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin();
         const auto over = std::lower_bound(lasts.begin(), lasts.end(), index) - lasts.begin();
@@ -206,8 +209,9 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
     return found;
 }
 
-/// Windows from the first hit start at least a period apart. So from the first hit after a pause in
-/// which any window has ended, no more hits fit in than the windows that can have started hold.
+/// Windows that start with a hit start at least a period apart. The hits are divided at pauses that
+/// every window ends in. In each part, the hits admitted up to any moment must fit into the windows
+/// that can have started by then.
 std::uint64_t first_windows_over_admitted(std::vector<LimiterHit> passed,
                                           const LimiterRules& rules) {
     const std::int64_t period = rules.period_ns - kExpiryNs;
@@ -238,8 +242,9 @@ std::uint64_t first_windows_over_admitted(std::vector<LimiterHit> passed,
     return over;
 }
 
-/// The most hits that lie inside a period, above the limit. Counted are those that end in it, less
-/// those that begin before it: of hits that last longer than it, too few.
+/// The largest number of hits inside one period, less the limit. The number is the hits that end
+/// before the end of the period, less those that begin before its start. Hits that last longer than
+/// the period make it too small, never too large.
 std::uint64_t periods_over_admitted(const std::vector<LimiterHit>& passed,
                                     const LimiterRules& rules) {
     std::vector<std::int64_t> sent;
@@ -260,7 +265,8 @@ std::uint64_t periods_over_admitted(const std::vector<LimiterHit>& passed,
     return static_cast<std::uint64_t>(most);
 }
 
-/// Whatever a window or a log holds was admitted within a period before.
+/// A window or a log holds only hits of the period before the denial: if too few hits can have been
+/// admitted in that period, the denial was wrong.
 std::uint64_t within_a_period_wrong_refusals(const std::vector<LimiterHit>& passed,
                                              const std::vector<LimiterHit>& denied,
                                              const LimiterRules& rules) {
@@ -317,9 +323,8 @@ void check_limiter_hits(std::int64_t item, std::span<LimiterHit> hits, const Lim
     }
     if (found.wrong_refusals > 0) {
         result.example(fmt::format(
-            "wrong refusal: item {} denied {} hits that nothing stood "
-            "against{}",
-            item, found.wrong_refusals, rules.may_refuse ? ", as its contract allows" : ""));
+            "wrong refusal: item {} denied {} hits for which its limit had room{}", item,
+            found.wrong_refusals, rules.may_refuse ? ", as its contract allows" : ""));
     }
 }
 

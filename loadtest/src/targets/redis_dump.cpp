@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRunMark = "hotcount-load:run";
 constexpr Duration kSave = std::chrono::minutes{2};
-// The time that a server takes to save after its generator was killed.
+// The longest wait for a server to save after its generator was killed.
 constexpr Duration kLastSave = std::chrono::seconds{30};
-constexpr Duration kDumpLook = std::chrono::milliseconds{20};
+constexpr Duration kDumpPoll = std::chrono::milliseconds{20};
 
 Result<redis::Reply> ask(const ManagedServer& redis, std::span<const std::string_view> words) {
     HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(redis.url()));
-    options.silence_limit = kSave;  // A server is silent for as long as it saves.
+    options.silence_limit = kSave;  // A server that saves does not answer.
     HOTCOUNT_TRY_ASSIGN(const auto client, redis::Client::make(std::move(options)));
     return client->execute(words, kSave);
 }
@@ -37,25 +37,25 @@ Error impossible(const std::string& why) {
     return make_error(ErrorCode::config, "audit impossible: " + why);
 }
 
-/// Whether the server of a killed run is still there, and so still saving.
-bool is_ending(const fs::path& folder) {
+/// Whether the server of a killed run still runs: it exits when it has saved.
+bool is_saving(const fs::path& folder) {
     pid_t pid = 0;
     return std::ifstream(folder / kRedisPid) >> pid && pid > 0 && kill(pid, 0) == 0;
 }
 
-/// Of a run that ended, its own; of one that was killed, what the server saved at last, which the
-/// trials of a comparison share.
+/// The dump of a run that ended is in its own folder. The server of a killed run saves a dump in
+/// its data folder, which the trials of a comparison share.
 Result<fs::path> find_dump(const fs::path& folder) {
     std::error_code ignored;
     if (fs::exists(folder / kRedisFile, ignored)) return folder / kRedisFile;
     for (const fs::path& left : {folder / kRedisFolder, folder.parent_path() / kRedisFolder}) {
         const auto until = std::chrono::steady_clock::now() + kLastSave;
-        while (is_ending(left) && std::chrono::steady_clock::now() < until) {
-            std::this_thread::sleep_for(kDumpLook);
+        while (is_saving(left) && std::chrono::steady_clock::now() < until) {
+            std::this_thread::sleep_for(kDumpPoll);
         }
         if (fs::exists(left / kRedisDump, ignored)) return left / kRedisDump;
     }
-    return impossible(fmt::format("what its private Redis held is not there: no {} in {}",
+    return impossible(fmt::format("the dump of its private Redis is missing: no {} in {}",
                                   kRedisFile, folder.string()));
 }
 
@@ -74,7 +74,7 @@ Result<void> save_dump(const ManagedServer& redis, const fs::path& folder) {
     fs::rename(redis.data_folder() / kRedisDump, folder / kRedisFile, failed);
     if (!failed) return {};
     return make_error(ErrorCode::config,
-                      fmt::format("what the private Redis holds cannot be kept as {}: {}",
+                      fmt::format("the dump of the private Redis cannot be kept as {}: {}",
                                   (folder / kRedisFile).string(), failed.message()));
 }
 

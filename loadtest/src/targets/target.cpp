@@ -22,13 +22,13 @@ namespace {
 
 constexpr std::uint64_t kItemsAtOnce = 100'000;
 
-// cached without group commit.
+// Strategy cached without group commit.
 constexpr std::string_view kCachedAlone = "cached_alone";
 
 Result<VoteStrategy> library_strategy(const Strategy& driven) {
     const std::string& name = driven.way;
     if (name == kCachedAlone) return VoteStrategy::cached;
-    // Their tables are those of naive, which counts nothing until it is called.
+    // Plain strategies use the tables of naive, which counts nothing by itself.
     if (driven.plain) return VoteStrategy::naive;
     for (const VoteStrategy strategy :
          {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
@@ -38,7 +38,7 @@ Result<VoteStrategy> library_strategy(const Strategy& driven) {
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
 }
 
-/// Items 1, 2, ... of the load as rows of a table that was there before.
+/// Maps the load's items 1, 2, ... to rows of the user's own item table.
 class RowsOfTable final : public Driver {
   public:
     RowsOfTable(Driver& inner, const std::vector<std::int64_t>& ids) : inner_(inner), ids_(ids) {}
@@ -56,8 +56,8 @@ class RowsOfTable final : public Driver {
     const std::vector<std::int64_t>& ids_;
 };
 
-/// A private database of several MariaDB hosts is a Galera cluster, whose nodes all take writes: for each
-/// node but the first a URL that begins with it.
+/// A private database of several MariaDB hosts is a Galera cluster: all nodes take writes. Returns
+/// for each node but the first a URL that begins with that node.
 std::vector<std::string> urls_of_other_nodes(const TrialSettings& settings) {
     const std::string& url = settings.database_url;
     std::vector<std::string> urls;
@@ -96,7 +96,7 @@ class VotesOnNodes final : public Driver {
 
 class VotesTarget final : public SqlTarget {
   public:
-    /// `fresh`: makes the database's file; otherwise it is to be there.
+    /// `fresh`: makes the database's file; otherwise the file must exist.
     static Result<std::unique_ptr<VotesTarget>> open(const TrialSettings& settings,
                                                      const Strategy& strategy,
                                                      const std::filesystem::path& folder,
@@ -117,7 +117,7 @@ class VotesTarget final : public SqlTarget {
         if (strategy.store != StoreKind::sql) {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
-        // A connection for each caller, as the strategies with a transaction per vote want it.
+        // A connection for each caller: some strategies have a transaction for each vote.
         HOTCOUNT_TRY_ASSIGN(SqlPlace sql,
                             open_place(settings, folder, fresh && makes_tables, settings.workers));
         const bool plain = strategy.plain;
@@ -173,8 +173,8 @@ class VotesTarget final : public SqlTarget {
     Contract contract() const override { return plain_ ? plain_->contract() : votes_->contract(); }
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
 
-    /// A worker saves the counts of a cache, or writes the votes that wait there, during the load, as it
-    /// would in service.
+    /// During the load a worker saves the counts of a cache, or writes the votes that wait there,
+    /// as in production.
     Result<void> begin() override {
         if (plain_) return plain_->begin();
         if (!store_) return {};
@@ -215,12 +215,13 @@ class VotesTarget final : public SqlTarget {
     }
 
   private:
-    // Beside the vote table, whose name they begin with; in the order in which they can be dropped.
+    // Suffixes to the vote table's name, in the order in which the tables can be dropped.
     static constexpr const char* kViews[] = {"_live", "_count"};
     static constexpr const char* kTables[] = {"_cell",    "_journal",   "_meta", "_sync",
                                               "_recount", "_anonymous", ""};
 
-    /// Which of hotcount's tables the run makes beside the user's, and so drops again.
+    /// Checks that the user's tables exist. Fills `drops_` with the tables that the run adds to
+    /// them.
     Result<void> look_for_tables() {
         const VotesOptions& options = votes_->options();
         HOTCOUNT_TRY_ASSIGN(const sql::Lease reader,
@@ -305,14 +306,15 @@ class VotesTarget final : public SqlTarget {
     bool callers_died(const Ledger& ledger) const {
         if (settings_.kill_every > Duration{0}) return true;
         for (std::uint64_t i = 0; i < ledger.planned(); ++i) {
-            // The run that this belongs to was killed.
+            // A write that is still `sent` belongs to a run that was killed.
             if (ledger[i].load_status() == Status::sent) return true;
         }
         return false;
     }
 
-    /// A caller that died between commit and increment leaves its item's count one too low, or too high
-    /// for a vote taken back, until reconcile(): so the contract of the cached strategies says.
+    /// A caller that died between commit and increment leaves its item's count one too low until
+    /// reconcile(), or one too high after a retracted vote. The contract of the cached strategies
+    /// allows both.
     void excuse_unanswered(AuditResult& result) const {
         const VoteStrategy strategy = votes_->options().strategy;
         if (plain_ || strategy != VoteStrategy::cached) return;
@@ -337,15 +339,15 @@ class VotesTarget final : public SqlTarget {
     Strategy strategy_;
     std::shared_ptr<Votes> votes_;
     std::optional<StoreHandle> store_;
-    std::unique_ptr<PlainVotes> plain_;  // Null: hotcount's own.
+    std::unique_ptr<PlainVotes> plain_;  // Null: the strategy is one of hotcount's.
     VotesOnNodes driver_;
-    std::vector<std::int64_t> ids_{};  ///< Of the items 1, 2, ... in tables of the user's own.
+    std::vector<std::int64_t> ids_{};  ///< The ids of items 1, 2, ... in the user's own table.
     RowsOfTable rows_{driver_, ids_};
-    std::string drops_{};    ///< Statements: of hotcount's tables that were not there before.
-    std::jthread worker_{};  // Last: it ends before what it works on.
+    std::string drops_{};    ///< Statements that drop the tables that the run added.
+    std::jthread worker_{};  // Last: it ends before the members that it uses.
 };
 
-/// Acknowledges everything and keeps nothing: what a run of it measures is the generator.
+/// Acknowledges every operation and stores nothing: a run of it measures the load generator.
 class IdleTarget final : public Target, private Driver {
   public:
     Driver& driver() override { return *this; }
