@@ -1,4 +1,4 @@
-"""Includes point forward only, and the check that says so can fail."""
+"""Includes point forward only, and the check finds those that do not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_no_include_points_backward() -> None:
-    # Else an empty tree, or a wrong path here, would pass.
+    # Without this an empty tree, or a wrong ROOT, would pass.
     rooms = {room for room, _ in sources(ROOT)}
     assert {("core", "votes/tables"), ("python", "aio"), ("loadtest", "load")} <= rooms
     assert violations(ROOT) == []
 
 
-def test_no_room_may_include_itself_by_way_of_others() -> None:
+def test_no_room_includes_itself_through_others() -> None:
     assert circles() == []
 
 

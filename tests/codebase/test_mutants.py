@@ -1,4 +1,4 @@
-"""tests/mutants finds a fault's line where it has moved to, and the tests of each room."""
+"""tests/mutants finds the line of a fault that has moved, and the tests of each room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.mutants import run
 FAULT = {"path": "a.cpp", "before": '" WHERE a = b FOR UPDATE");', "after": '" WHERE a = b");'}
 
 
-def test_the_tests_of_each_room_are_there() -> None:
+def test_the_tests_of_each_room_exist() -> None:
     for _, patterns in run.TESTS.values():
         for pattern in patterns:
             assert run.files_of(pattern)

@@ -18,7 +18,7 @@ from tests.support.together import together
 
 UTC = timezone.utc
 HOUR = timedelta(hours=1)
-# In next year: no period of it has expired, whatever its length.
+# A time in next year: no period that contains it has expired, whatever its length.
 AT = datetime(date.today().year + 1, 3, 14, 15, tzinfo=UTC)
 INT64_MAX = 2**63 - 1
 
@@ -39,7 +39,7 @@ def hourly(counter_store: Store) -> PeriodCounter:
     ],
     ids=["repeated", "amounts", "arrays", "empty", "several scripts"],
 )
-def test_each_add_has_its_value_and_reads_agree(
+def test_each_add_returns_its_value_and_reads_agree(
     hourly: PeriodCounter, keys: Any, n: Any, values: list[int]
 ) -> None:
     assert hourly.add_many(keys, n, AT).tolist() == values
@@ -56,7 +56,7 @@ def test_a_mapping_is_key_to_amount(hourly: PeriodCounter) -> None:
         hourly.add_many({"a": 3}, 2)
 
 
-def test_without_at_it_is_the_present(counter_store: Store) -> None:
+def test_without_at_the_present_period_counts(counter_store: Store) -> None:
     # The month may change once during the test.
     counter = PeriodCounter(counter_store, "month", keep=3)
     start = datetime.now(UTC)
@@ -80,7 +80,7 @@ def test_periods_that_end_meanwhile_lose_nothing(counter_store: Store) -> None:
         assert sum(n for _, n in counter.series(key, start, end)) == rounds
 
 
-def test_threads_share_one_number(hourly: PeriodCounter) -> None:
+def test_threads_add_to_one_count(hourly: PeriodCounter) -> None:
     def add(_: int) -> list[int]:
         return [value for _ in range(20) for value in hourly.add_many(["k", "k"], at=AT)]
 
@@ -102,7 +102,7 @@ def test_a_failed_element_stops_no_other(hourly: PeriodCounter) -> None:
     ("at", "says"),
     [(timedelta(days=-3), "not kept any more"), (timedelta(days=37_000), "100 years ahead")],
 )
-def test_a_period_not_kept_is_each_error(counter_store: Store, at: timedelta, says: str) -> None:
+def test_a_period_not_kept_fails_each_key(counter_store: Store, at: timedelta, says: str) -> None:
     counter = PeriodCounter(counter_store, "hour", keep=2)
     batch = counter.add_many(["a", "b"], at=datetime.now(UTC) + at, errors="return")
     assert sorted(batch.errors) == [0, 1]
@@ -137,7 +137,7 @@ def test_bad_arguments_are_refused_before_anything_is_added(
     assert hourly.get("a") == 0
 
 
-async def test_event_loops_have_the_same(counter_store: Store) -> None:
+async def test_aio_has_the_same_batches(counter_store: Store) -> None:
     counter = aio.PeriodCounter(counter_store, "hour", "Europe/Berlin")
     assert (await counter.add_many(["a", "b", "a"], at=AT)).tolist() == [1, 1, 2]
     assert (await counter.get_many(["a", "b"], AT)).tolist() == [2, 1]
@@ -153,7 +153,7 @@ def test_with_a_queue_over_memory_elements_are_numbers() -> None:
     assert list(batch) == [2, 4]
 
 
-def test_adds_wait_and_are_counted_once(own_redis: RedisServer, tmp_path: pathlib.Path) -> None:
+def test_queued_adds_are_counted_once(own_redis: RedisServer, tmp_path: pathlib.Path) -> None:
     with own_redis.redis(timeout=0.5) as redis:
         queue = RetryQueue(path=tmp_path / "adds")
         with PeriodCounter(redis, "hour", retry=queue) as counter:
@@ -173,7 +173,7 @@ def test_adds_wait_and_are_counted_once(own_redis: RedisServer, tmp_path: pathli
             assert counter.get_many(["a", "c"], AT).tolist() == [10, 20]
 
 
-async def test_event_loops_wait_in_the_queue_too(own_redis: RedisServer) -> None:
+async def test_aio_adds_through_the_queue_too(own_redis: RedisServer) -> None:
     async with aio.Redis(own_redis.url, timeout=0.5) as redis:
         counter = aio.PeriodCounter(redis, "hour", retry=RetryQueue())
         assert list(await counter.add_many(["a", "a"], at=AT)) == [1, 2]

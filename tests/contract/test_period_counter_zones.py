@@ -19,7 +19,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 def change_of(zone: ZoneInfo, month: int) -> datetime:
-    """The midnight before the zone changes its offset in that month of next year."""
+    """Midnight at the start of the day on which the zone changes its offset, in that month."""
     day = datetime(YEAR, month, 1, tzinfo=zone)
     while (day + DAY).utcoffset() == day.utcoffset():
         day += DAY
@@ -46,7 +46,7 @@ def test_hours_are_days_of_the_viewer(counter_store: Store, zone: ZoneInfo, own:
         (start + 2 * DAY, 0),
     ]
     assert [str(day.tzinfo) for day, _ in days] == 3 * [str(zone)]
-    # From within a day to within another: whole days.
+    # A start and an end within days select whole days.
     assert (
         counter.series("k", start + 5 * HOUR, start + DAY + HOUR, tz=str(zone), period="day")
         == (days[:2])
@@ -64,7 +64,7 @@ def test_a_day_of_the_change_has_its_hours(counter_store: Store, month: int, hou
     assert [count for _, count in shown] == list(range(1, hours + 1))
 
 
-def test_without_a_period_it_is_told_in_the_viewers_zone(counter_store: Store) -> None:
+def test_without_a_period_times_are_in_the_viewers_zone(counter_store: Store) -> None:
     start = datetime(YEAR, 6, 10, 22, tzinfo=UTC)
     counter = counted(counter_store, "hour", start, 3)
     shown = counter.series("k", start, start + 3 * HOUR, tz="America/New_York")
@@ -73,7 +73,7 @@ def test_without_a_period_it_is_told_in_the_viewers_zone(counter_store: Store) -
         (19, -4 * HOUR, 2),
         (20, -4 * HOUR, 3),
     ]
-    # And without a zone it is the counter's own, by another period.
+    # Without tz the series is in the counter's zone, with another period too.
     assert counter.series("k", start, start + HOUR, period="day") == [
         (datetime(YEAR, 6, 10, tzinfo=UTC), 3)
     ]
@@ -118,7 +118,7 @@ def test_minutes_serve_zones_of_half_an_hour(counter_store: Store, period: Any) 
         ("week", "UTC", {"period": "month"}, "^period asks for months of UTC"),
     ],
 )
-def test_what_does_not_consist_of_whole_periods_is_refused_by_both_names(
+def test_spans_that_cut_a_period_are_refused_with_both_names(
     counter_store: Store, period: Any, own: str, more: dict[str, Any], says: str
 ) -> None:
     counter = PeriodCounter(counter_store, period, own)
@@ -139,7 +139,7 @@ def test_bad_options_are_refused_by_name(counter_store: Store) -> None:
             counter.series("k", start, start + DAY, **{name: bad})
 
 
-def test_days_of_zones_of_one_offset_are_one_anothers(counter_store: Store) -> None:
+def test_zones_of_equal_offsets_share_their_days(counter_store: Store) -> None:
     start = datetime(YEAR, 1, 10, tzinfo=BERLIN)
     counter = PeriodCounter(counter_store, "day", "Europe/Berlin")
     counter.add("k", 4, start)
@@ -155,12 +155,12 @@ def test_a_sum_beyond_64_bits_and_too_many_periods_are_errors(counter_store: Sto
     counter.add("k", 1, start + HOUR)
     with pytest.raises(hotcount.CounterOverflowError, match="k"):
         counter.series("k", start, start + DAY, period="day")
-    # As many of the counter's own, however few the viewer's are.
+    # The bound is on the counter's periods, not on the viewer's.
     with pytest.raises(hotcount.ConfigError, match="100000 periods of a hour apart"):
         counter.series("k", start, start + 5000 * DAY, period="month")
 
 
-async def test_event_loops_have_the_same(counter_store: Store) -> None:
+async def test_aio_has_the_same_series(counter_store: Store) -> None:
     start = change_of(NEW_YORK, 11)
     counted(counter_store, "hour", start, 25)
     counter = aio.PeriodCounter(counter_store, "hour")

@@ -1,8 +1,8 @@
-"""The holes of the ways that check and add in several steps, forced; the script has none of them.
+"""Forces the races of upserts that check and add in separate commands; the script has none.
 
-CLIENT PAUSE ... WRITE makes the stall: a server under it answers EXISTS and PTTL at once and holds
-every write back until the pause ends. So a caller in two steps looks at a set that lives, and its
-ZADD arrives when the set has expired. What comes of it is a set of one member without a TTL.
+CLIENT PAUSE ... WRITE makes the stall: the server answers EXISTS and PTTL at once and holds back
+every write until the pause ends. A caller with two steps therefore checks a set that exists, and
+its ZADD arrives after the set has expired. The result is a set of one member without a TTL.
 """
 
 import threading
@@ -28,12 +28,12 @@ def store(own_redis: RedisServer) -> hotcount.Redis:
 
 
 def stall(store: hotcount.Redis) -> None:
-    """From now on for STALL seconds reads are answered and writes wait."""
+    """For STALL seconds from now on the server answers reads and holds back writes."""
     store.execute("CLIENT", "PAUSE", int(STALL * 1000), "WRITE")
 
 
 def rogues(store: hotcount.Redis) -> list[str | bytes]:
-    """What the sweeper would delete."""
+    """The keys that the sweeper would delete."""
     return list(hotcount.LiveSets(store).sweep("*", dry_run=True).keys)
 
 
@@ -139,12 +139,13 @@ def test_the_sweeper_finds_what_was_left(store: hotcount.Redis, plain: redis.Red
 def test_a_set_that_gets_a_ttl_is_kept(own_redis: RedisServer, store: hotcount.Redis) -> None:
     for key in ("healed", "leak"):
         store.execute("ZADD", key, 1, "a")
-    # Other options, so a connection of its own: what waits on one holds up what is behind it.
+    # Another timeout gives the store a connection of its own. On a shared one the waiting PEXPIRE
+    # would delay the commands behind it.
     with own_redis.redis(timeout=9) as other:
         stall(store)
         healer = threading.Thread(target=lambda: other.execute("PEXPIRE", "healed", 60_000))
         healer.start()
-        time.sleep(0.2)  # It waits in the pause now, ahead of the sweeper's script.
+        time.sleep(0.2)  # PEXPIRE waits in the pause now, ahead of the sweeper's script.
         report = hotcount.LiveSets(store).sweep("*")
         healer.join()
     assert (report.found, report.deleted) == (2, 1)

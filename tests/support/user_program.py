@@ -1,7 +1,6 @@
-"""What a user's program looks like: every concept, waiting and awaited, with its types.
+"""A typed program as a user writes it: every concept of hotcount, sync and async.
 
-tests/integration/package/test_types.py runs it, and has mypy and pyright read it as strictly as
-they do.
+tests/integration/package/test_types.py runs it, and checks it with mypy and pyright in strict mode.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
-"""A storm for strategy write_behind: processes that vote, processes of workers, and kills.
+"""A storm for strategy write_behind: voter processes, worker processes, and kills.
 
-A voter's votes have values that rise, so that of two values in SQL the higher one is the later one.
-Its users are its own. It writes down each batch before and after it, with the time before it; what
-failed it casts again until it is acknowledged. A voter that takes a killed one's place has other
-users. The check: each user's vote in SQL is one that was sent, and no older than the last one that
-was acknowledged and that Redis has not lost.
+- A voter's values rise, so the higher of two values is the later vote.
+- A voter has users of its own; a voter that replaces a killed one has new users.
+- A voter prints each batch before and after it casts it, with the time before the cast. It casts
+  failed votes again until they are acknowledged.
+- The check: each user's vote in SQL was sent, and is no older than the last vote that was
+  acknowledged and that Redis has not lost.
 """
 
 import json
@@ -36,7 +37,8 @@ def say(what, began, done):
 value, began = 0, time.monotonic()
 while True:
     value += 1
-    # Zipf: item k in proportion to 1/k. No user twice: what is cast again must not be older.
+    # Zipf: item k in proportion to 1/k. A batch has each user once: no vote that is cast again can
+    # be older than another one of its user.
     left = [
         (min(int(draw.paretovariate(1.0)), items), first + user, value) for user in range(batch)
     ]
@@ -69,10 +71,10 @@ votes.sync_worker().run()
 @dataclass
 class Ledger:
     sent: dict[Key, int] = field(default_factory=dict)
-    # Acknowledged, and lost by Redis at the latest when it last lost its data, or not at all.
+    # The highest acknowledged value that Redis cannot have lost.
     acked: dict[Key, int] = field(default_factory=dict)
     acknowledgements: int = 0
-    # Acknowledged, and not in SQL when Redis lost its data.
+    # The highest acknowledged value that was not in SQL when Redis lost its data.
     waited: dict[Key, int] = field(default_factory=dict)
     lost_until: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -136,7 +138,7 @@ class Storm:
             self.start(kind)
 
     def lose(self, how: Callable[[], None]) -> None:
-        """Whatever is not in SQL by now may be lost."""
+        """Redis loses its data by `how`: votes that are not in SQL by now may be lost."""
         in_sql = self.in_sql()
         how()
         with self.ledger.lock:
@@ -170,9 +172,9 @@ class Storm:
             reader.join()
 
     def age(self) -> None:
-        """What dead workers have is taken over now, and not in 30 s."""
+        """Lets workers take over the votes of dead workers now instead of after 30 s."""
         with self.redis.redis() as redis:
-            eventually(redis.ready)  # It may still load what it had when it was killed.
+            eventually(redis.ready)  # A Redis that was killed may still load its data.
             for key in redis.execute("KEYS", "waiting:*"):
                 if key.endswith(b":refused"):
                     continue
@@ -182,7 +184,7 @@ class Storm:
                     redis.execute("XCLAIM", key, "workers", owner, 0, entry, "IDLE", 60_000)
 
     def lost(self) -> int:
-        """Acknowledged votes that Redis has lost, as the contract says."""
+        """The number of acknowledged votes that Redis has lost; the contract allows it."""
         in_sql = self.in_sql()
         return sum(in_sql.get(key, 0) < value for key, value in self.ledger.waited.items())
 
@@ -211,13 +213,13 @@ FSYNC = {"always": ALWAYS, "everysec": EVERYSEC, "none": ()}
 
 @dataclass(frozen=True)
 class Survived:
-    """What a storm has shown, whose check has passed."""
+    """The figures of a storm that passed its check."""
 
     votes_per_s: float
     kills: dict[str, int]
     acknowledged: int
-    lost: int  # As the contract says, by a Redis that lost its data.
-    updates_per_vote: float  # Of the items' rows.
+    lost: int  # Acknowledged votes that a Redis lost with its data; the contract allows it.
+    updates_per_vote: float  # UPDATEs of item rows.
 
 
 def restart(redis: RedisServer) -> None:
@@ -228,9 +230,10 @@ def restart(redis: RedisServer) -> None:
 def survive(
     postgres: PostgresServer, redis: RedisServer, fsync: str, seconds: float, seed: int = 18
 ) -> Survived:
-    """10,000 items by Zipf, three voters for 2,000 votes a second each, 4 workers; kills of all.
+    """Three voters cast 2,000 votes a second each on 10,000 items by Zipf, beside 4 workers.
 
-    More than 5,000 votes, because a voter that is killed leaves half a second without its votes.
+    Voters, workers and Redis are killed. The three rates are 6,000 votes a second, so that 5,000
+    remain although a killed voter casts nothing for half a second.
     """
     database = postgres.create_database()
     storm = Storm(database.url, redis, items=10_000, rate=2000, interval=0.2)
@@ -241,8 +244,8 @@ def survive(
     kills: dict[str, int] = {}
     chances = {"worker": 6, "voter": 3, "redis": 1, "FLUSHALL": 1}
     if fsync == "always":
-        del chances["FLUSHALL"]  # Nothing may be lost then.
-    once = draw.sample(list(chances), len(chances))  # Each comes.
+        del chances["FLUSHALL"]  # No vote may be lost with this setting.
+    once = draw.sample(list(chances), len(chances))  # Each kind of kill comes at least once.
     while time.monotonic() - began < seconds:
         time.sleep(draw.uniform(1, 3))
         what = once.pop() if once else draw.choices([*chances], [*chances.values()])[0]

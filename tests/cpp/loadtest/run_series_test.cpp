@@ -53,7 +53,7 @@ class RunSeriesTest : public testing::Test {
     std::unique_ptr<Ledger> ledger_;
 };
 
-// In a cluster the other primaries go on while one is away.
+// While a primary is away, the others acknowledge votes. Its failover cannot lose these.
 TEST_F(RunSeriesTest, AServerThatIsAwayAcknowledgesNothingThatItMayLose) {
     const auto at = [this](std::int64_t ms) {
         return SteadyTime{std::chrono::nanoseconds{ledger_->started_ns()}} + Duration{ms * kMs};
@@ -78,16 +78,17 @@ TEST_F(RunSeriesTest, AServerThatIsAwayAcknowledgesNothingThatItMayLose) {
     EXPECT_EQ(lost(FaultKind::redis_cut, 5000, 4600), 5U) << "beyond the promotion too";
 }
 
-// Item 1 has an add before the fault, and an add and two -1 that a failover may lose; item 2 an add.
-TEST_F(RunSeriesTest, ACounterThatLacksALostTakeIsNotTakenForADoubledAdd) {
+// Item 1 has one add before the fault, then an add and two -1 that a failover may lose. Item 2 has
+// one add before the fault.
+TEST_F(RunSeriesTest, ALostMinusOneIsNotTakenForADoubledAdd) {
     const SteadyTime start{std::chrono::nanoseconds{ledger_->started_ns()}};
     const auto at = [&](std::int64_t ms) { return start + Duration{ms * kMs}; };
     for (const std::int64_t done_ms : {500, 1010, 1020, 1030}) {
-        const bool takes = done_ms > 1010;
-        LedgerRecord& record = add(takes ? OperationKind::unvote : OperationKind::vote, Status::ok,
-                                   done_ms, done_ms - 1, done_ms);
+        const bool subtracts = done_ms > 1010;
+        LedgerRecord& record = add(subtracts ? OperationKind::unvote : OperationKind::vote,
+                                   Status::ok, done_ms, done_ms - 1, done_ms);
         record.item = 1;
-        record.value = takes ? -1 : 1;
+        record.value = subtracts ? -1 : 1;
     }
     LedgerRecord& other = add(OperationKind::vote, Status::ok, 400, 400, 401);
     other.item = 2;
@@ -134,11 +135,11 @@ TEST_F(RunSeriesTest, AnAnswerBelongsToTheSecondInWhichItCame) {
 
 TEST_F(RunSeriesTest, InTheClosedLoopLatencyCountsFromTheTimeItWasSent) {
     add(OperationKind::vote, Status::ok, 0, 1000, 1007);
-    add(OperationKind::vote, Status::planned, 0, 0, 0);  // Nobody asked for it.
+    add(OperationKind::vote, Status::planned, 0, 0, 0);  // No caller took it from the plan.
     EXPECT_EQ(lines(kSeriesFile, Arrival::closed)[2], "1,1,0,1,0,0,0,0,0,7,7,7,0");
 }
 
-TEST_F(RunSeriesTest, FailuresAreNoLatencyAndWhatHadNoAnswerWaitsForEver) {
+TEST_F(RunSeriesTest, FailuresHaveNoLatencyAndUnansweredCallsWaitForEver) {
     add(OperationKind::vote, Status::failed, 0, 0, 500);
     add(OperationKind::vote, Status::unknown, 0, 0, 600);
     add(OperationKind::vote, Status::sent, 0, 700, 0);
@@ -166,9 +167,9 @@ TEST_F(RunSeriesTest, AnIntervalBeginsWhereTheWarmUpEnds) {
     EXPECT_EQ(rows[2], "0.25,1,0,1,0,0,0,0,0,51,51,51,0");
 }
 
-TEST_F(RunSeriesTest, ARunWithoutAnOperationHasARowOfNothing) {
+TEST_F(RunSeriesTest, ARunWithoutAnOperationHasARowOfZeros) {
     EXPECT_EQ(lines(kSeriesFile)[1], "0,1,1,0,0,0,0,0,0,0,0,0,0");
-    EXPECT_EQ(lines(kResponseFile).size(), 4U);  // The head alone.
+    EXPECT_EQ(lines(kResponseFile).size(), 4U);  // The header only.
 }
 
 TEST_F(RunSeriesTest, TheLogHasALineForEachIntervalKindAndOutcome) {

@@ -1,4 +1,4 @@
-"""Loops that come and go, loops in threads, stores that end, servers that restart."""
+"""Several event loops in turn and in threads, stores that are closed, servers that restart."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _numbers = itertools.count()
 
 
 def own_prefix() -> str:
-    """Keys that no other test uses."""
+    """A prefix that no other test uses."""
     return f"aio-loops:{next(_numbers)}:"
 
 
 def clients(server: RedisServer) -> int:
-    """Connections at the server, but for the one that asks."""
+    """The number of the server's connections, without the one that this call opens."""
     with server.redis(prefix="ask") as asking:
         return len(asking.execute("CLIENT", "LIST").splitlines()) - 1
 
@@ -75,7 +75,7 @@ def test_loops_that_are_left_amid_calls_leak_nothing(
 
     async def main() -> None:
         await counter.add("k")
-        # Nobody awaits these; some have been sent as the loop ends, some not.
+        # These calls are never awaited. When the loop ends, some have been sent and some have not.
         kept.extend(counter.add("k") for _ in range(3))
         await asyncio.sleep(0)
         kept.extend(counter.add("k") for _ in range(3))
@@ -126,7 +126,7 @@ def test_threads_and_a_loop_share_a_store(redis_server: RedisServer) -> None:
 
 
 @on_all_loops
-def test_without_a_running_loop_there_is_no_call(factory: LoopFactory) -> None:
+def test_a_call_without_a_running_loop_raises(factory: LoopFactory) -> None:
     for url in ("memory://", "redis://127.0.0.1:1"):
         counter = aio.Counter(url)
         for call in (lambda: counter.add("k"), lambda: counter.get_many(["k"]), counter.aclose):  # noqa: B023
@@ -163,7 +163,7 @@ def test_a_loop_may_be_run_in_pieces(factory: LoopFactory, redis_server: RedisSe
 
 
 @on_all_loops
-async def test_a_closed_store_refuses_and_ends_what_is_under_way(own_redis: RedisServer) -> None:
+async def test_a_closed_store_ends_pending_calls_and_refuses_others(own_redis: RedisServer) -> None:
     store = aio.Redis(own_redis.url, timeout=20)
     counter = aio.Counter(store)
     await counter.add("k")
@@ -193,7 +193,7 @@ async def test_a_store_may_be_closed_by_another_thread(own_redis: RedisServer) -
     await counter.add("k")
     thread = threading.Thread(target=store.close)
     thread.start()
-    # What was sent as it closed is unknown.
+    # The outcome of a call that was sent before the close is unknown.
     with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
         await add_for_ever(counter)
     thread.join()
@@ -204,10 +204,10 @@ def test_a_call_keeps_its_counter_and_store(
     factory: LoopFactory, redis_server: RedisServer
 ) -> None:
     async def main() -> None:
-        # Of a counter that was given a URL, and of one that was given a store.
-        whose = own_prefix()
+        # One counter has a URL, the other has a store.
+        prefix = own_prefix()
         calls = [
-            aio.Counter(store, whose).add("k", timeout=20)
+            aio.Counter(store, prefix).add("k", timeout=20)
             for store in (redis_server.url, aio.Redis(redis_server.url, timeout=20))
         ]
         gc.collect()
@@ -238,15 +238,15 @@ async def test_a_forked_child_connects_anew(
     store = aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20)
     counter = aio.Counter(store)
 
-    async def who() -> tuple[Any, int]:
+    async def connection_and_value() -> tuple[Any, int]:
         return await store.execute("CLIENT", "ID"), await counter.add("k")
 
-    mine, value = await who()
-    # Forked amid the loop, as a bad idea as that is.
-    child, after = in_child(lambda: in_a_thread(lambda: run(factory, who())))
+    mine, value = await connection_and_value()
+    # The fork happens inside a running loop, which programs should avoid.
+    child, after = in_child(lambda: in_a_thread(lambda: run(factory, connection_and_value())))
     assert child != mine
     assert after == value + 1
-    assert (await who()) == (mine, value + 2)
+    assert (await connection_and_value()) == (mine, value + 2)
 
 
 def in_a_thread(work: Any) -> Any:
@@ -363,7 +363,7 @@ for number in range(int(sys.argv[2])):
 def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
     own_redis: RedisServer, loops: int
 ) -> None:
-    # The last to know of them is a thread of the library.
+    # A thread of the library holds the last reference to such a call.
     program = ("-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP)
     done = run_python(*program, own_redis.url, loops, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
@@ -376,12 +376,12 @@ from hotcount import aio
 class Loop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(self, *arguments, **options):
         answered.set()
-        time.sleep(0.3)  # Without the GIL: the main thread ends the interpreter meanwhile.
+        time.sleep(0.3)  # Releases the GIL: the main thread ends the interpreter meanwhile.
         return super().call_soon_threadsafe(*arguments, **options)
 
 class Last:
     def __del__(self, sleep=time.sleep):
-        sleep(1)  # While the interpreter shuts down: who comes back now is ended.
+        sleep(1)  # The interpreter shuts down: a thread that asks for the GIL now is ended.
 
 async def main():
     votes = aio.Votes(sys.argv[1])
@@ -396,7 +396,7 @@ loop.run_until_complete(main())
 
 
 def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path: Path) -> None:
-    """The library's thread was unwound without the GIL, and what it held was let go of."""
+    """Once the library's thread was unwound without the GIL, and released its Python objects."""
     url = f"sqlite:///{database_path}"
     done = run_python("-c", ENDS_IN_AN_ANSWER, url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -414,7 +414,7 @@ async def test_pings_of_a_database_that_hangs_hold_up_none_of_another(
     )
     backends = [int(line) for line in connected.split()]
     assert backends
-    own_postgres.send_signal(signal.SIGSTOP)  # It takes no connection more.
+    own_postgres.send_signal(signal.SIGSTOP)  # The server accepts no more connections.
     for backend in backends:
         os.kill(backend, signal.SIGSTOP)
     try:

@@ -1,4 +1,4 @@
-"""hotcount.aio has the names and parameters of hotcount, and documents them."""
+"""hotcount.aio has the names and parameters of hotcount."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def public(cls: type) -> dict[str, Any]:
 
 
 def parameters(thing: Any) -> str:
-    """Its signature up to what is returned; of what is not declared, the docstring's first line."""
+    """The parameters in its signature; without one, those in its docstring's first line."""
     if inspect.isfunction(thing) or isinstance(thing, _core.NativeFunction):
         return str(inspect.signature(thing)).split(" ->")[0]
     line = str(thing.__doc__).splitlines()[0]
@@ -64,7 +64,7 @@ print("asyncio" in sys.modules)
     assert (run.stdout.strip(), run.stderr) == ("False", "")
 
 
-def test_messages_name_the_classes_as_people_do() -> None:
+def test_messages_name_classes_by_their_public_module() -> None:
     not_a_store: Any = aio.Counter("memory://")
     with pytest.raises(TypeError, match=r"store must be .*, not hotcount\.aio\.Counter"):
         hotcount.Counter(not_a_store)
@@ -85,7 +85,7 @@ async def test_classes_may_be_derived_from() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-async def test_close_of_an_async_object_names_aclose_which_a_sync_one_has_too(name: str) -> None:
+async def test_close_of_an_async_object_names_aclose_which_both_have(name: str) -> None:
     urls = {"Redis": "redis://localhost", "Database": "sqlite:///:memory:", "Memory": "memory://"}
     of_sql = name in ("Votes", "SlottedCounter")
     url = urls.get(name, "sqlite:///:memory:" if of_sql else "memory://")
