@@ -85,7 +85,7 @@ async def glide(port: int, tasks: int, kind: str = "Glide") -> AsyncIterator[Asy
 
 
 async def drive(add: AsyncAdd, names: list[str], tasks: int, seconds: float) -> Measured:
-    """Adds from all tasks for so long; the tasks take their keys from one sequence in turn."""
+    """Adds from all tasks for `seconds`; the tasks take their keys in turn from one sequence."""
     turn = itertools.cycle(names)
     stopped = False
 
@@ -122,7 +122,7 @@ def singly(
     seconds: float,
     seed: int,
 ) -> Measured:
-    """Adds of 1, one by one, to keys drawn uniformly, from so many tasks."""
+    """Adds of 1, one by one, to keys drawn uniformly, from `tasks` tasks."""
     # A prime: the sequence that the tasks share never falls into step with their number.
     names = [prefix + name for name in keys.uniform(key_count, 10_007, seed)]
 

@@ -56,7 +56,7 @@ def calls(
     seed: int,
     size: int = 1,
 ) -> Measured:
-    """Calls from so many threads on one store; what they leave behind is not summed up."""
+    """Calls from `threads` threads on one store; the keys that they leave are not summed up."""
     with hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
         call = opened(store)
         measured = contenders.drive(

@@ -3,9 +3,9 @@
 //   hotcount-peers-cpp PORT MODE WIDTH SECONDS KEYS SEED
 //
 //   blocking        adds of 1 to counters in Redis by WIDTH threads, over one client that they share
-//   completions     the same by one thread that keeps WIDTH adds under way
+//   completions     the same by one thread that keeps WIDTH adds in flight
 //   memory-hits     hits of a limiter in memory by WIDTH threads, all of which it admits; PORT is not used
-//   redis-hits      hits of a limiter in Redis by one thread that keeps WIDTH hits under way
+//   redis-hits      hits of a limiter in Redis by one thread that keeps WIDTH hits in flight
 //
 // Each caller draws its keys uniformly before the clock starts. loadtest/peers/native.py runs the program
 // and reads its one line of JSON. Exit code: 0, 1 if a call failed, 2 on bad usage.
@@ -90,7 +90,7 @@ double since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// WIDTH threads that call(key). The clock is looked at once for so many calls.
+/// WIDTH threads that call(key). Each reads the clock once for `at_once` calls.
 template <class Call>
 Outcome by_threads(const Settings& settings, int at_once, const Call& call) {
     Clock::time_point start;
@@ -119,7 +119,7 @@ Outcome by_threads(const Settings& settings, int at_once, const Call& call) {
     return outcome;
 }
 
-/// Keeps so many calls under way: each that completes is followed by another, until told to stop.
+/// Keeps a number of calls in flight: each that completes starts another, until told to stop.
 /// `start(key, done)` calls done() when it has completed.
 template <class Start>
 class InFlight {
@@ -148,7 +148,7 @@ class InFlight {
     std::uint64_t done_{0};
 };
 
-/// One thread that keeps WIDTH calls under way.
+/// One thread that keeps WIDTH calls in flight.
 template <class Start>
 Outcome by_completions(const Settings& settings, hotcount::redis::Client& client,
                        const Start& start_one) {

@@ -1,4 +1,4 @@
-// Adds of 1 to Redis counters by a Go client, in a closed loop, for so long; prints one line of JSON.
+// Adds of 1 to Redis counters by a Go client, in a closed loop, for SECONDS; prints one line of JSON.
 //
 //	hotcount-peers-go PORT rueidis|rueidis-delayed WIDTH SECONDS KEYS SEED
 //

@@ -1,6 +1,6 @@
 // Compares the attempted votes with the stored ones: lost, doubled and ghost votes, wrong counts.
 //
-// Pure functions of values; audit.hpp reads those values. A vote is a state, so for each
+// The functions are pure; audit.hpp reads their arguments. A vote is a state, so for each
 // (item, user) the audit works out which final states the answers allow:
 //
 //   acknowledged    took effect at some moment between sent and done

@@ -359,8 +359,8 @@ std::int64_t beyond(const std::vector<std::int64_t>& ended, const std::vector<st
     return worst;
 }
 
-/// A user has one vote or none at each moment: so many of the changes that casts were told cannot all
-/// have happened. A cast without an answer may have changed the vote once, at any time since it was
+/// The number of changes in the answers to casts that cannot have happened: a user has one vote or none
+/// at each moment. A cast without an answer may have changed the vote once, at any time since it was
 /// sent.
 std::int64_t impossible_changes(std::span<const CastCall> casts) {
     std::vector<std::int64_t> set_ended;

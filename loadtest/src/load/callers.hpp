@@ -22,7 +22,7 @@ namespace hotcount::loadtest {
 
 /// Calls in batches: `batch` operations are one call of the inner driver.
 ///
-/// Operations come without waiting, from the closed loop that has `threads` batches under way. A
+/// Operations come without waiting, from the closed loop that has `threads` batches in flight. A
 /// thread takes a batch as soon as it is full. If no operation comes for a while, as at the end of
 /// the load, the thread takes a partial batch.
 class Batches final : public Driver {

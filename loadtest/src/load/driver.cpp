@@ -325,8 +325,8 @@ struct Debt {
     const void* of{nullptr};
     SteadyTime since{};
     double s{0};
-    double calls{0};  ///< Since the last look at the clock ...
-    double look{1};   ///< ... which comes after so many.
+    double calls{0};  ///< The calls since the thread last read the clock.
+    double look{1};   ///< The number of calls after which it reads the clock again.
 };
 thread_local Debt debt;
 

@@ -51,8 +51,8 @@ Schedule::Schedule(Arrival arrival, double rate_per_s, std::uint64_t seed, RateP
 Schedule::Schedule(std::shared_ptr<const Trace> trace)
     : arrival_(Arrival::trace), random_(0), trace_(std::move(trace)) {}
 
-/// The next time of a Poisson process: so many gaps of the mean rate further, of which a step with a
-/// higher rate has more.
+/// Moves to the next time of a Poisson process, `gaps` gaps of the mean rate further. A step with a
+/// higher rate has more gaps in the same time.
 void Schedule::advance(double gaps) {
     while (!profile_.constant()) {
         const double rate = profile_.steps[step_].factor / gap_ns_;

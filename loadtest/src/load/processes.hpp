@@ -29,7 +29,7 @@ namespace hotcount::loadtest {
 
 struct ProcessSettings {
     std::uint32_t processes{1};
-    std::uint32_t workers{1};  ///< Calls under way at once, over all processes.
+    std::uint32_t workers{1};  ///< Calls in flight, over all processes.
     Duration kill_every{0};    ///< Interval at which a process is killed and replaced; 0: never.
     Duration stall{0};         ///< Time for which a process is stopped, each in turn; 0: never.
 };

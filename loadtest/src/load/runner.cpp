@@ -66,7 +66,7 @@ struct alignas(64) Measured {
     std::mutex mutex{};  // For completions, which share these.
 };
 
-// One of the calls under way: the next one of its place follows its answer.
+// One of the calls in flight: its answer starts the next call of its place.
 struct Place {
     Measured* measured{nullptr};
     LedgerRecord* record{nullptr};
@@ -131,7 +131,7 @@ class Run {
     Planner planner_;
     std::vector<Measured> measured_;
     std::vector<Place> places_;
-    // Open loop: the places without a call under way.
+    // Open loop: the places without a call in flight.
     std::mutex free_mutex_;
     std::condition_variable freed_;
     std::vector<Place*> free_places_;

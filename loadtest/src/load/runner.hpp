@@ -5,9 +5,9 @@
 //                counted, and its latency in the headline is the least that it can have had.
 //   closed loop  a worker calls again as soon as it was answered. Headline figure: the rate;
 //                latencies are of the calls alone and say nothing about a loaded system.
-//   in flight    without a thread for each call: at most so many are under way. In the closed loop
+//   in flight    without a thread for each call: at most `in_flight` calls at once. In the closed loop
 //                the completion of one starts the next. In the open loop a few threads start them
-//                when they are due; one that is due while all are under way waits for a completion.
+//                when they are due; one that is due while all are in flight waits for a completion.
 //
 // The window of measurement begins after the warm-up. An operation belongs to it by its intended
 // time (open loop) or by the time of its answer (closed loop). A call of a closed loop that is under way
@@ -39,7 +39,7 @@ struct LoadSettings {
     double rate_per_s{0};  ///< Open loop only.
     RateProfile profile{};
     std::uint32_t workers{32};
-    /// By completions, at most so many calls under way; 0: by workers.
+    /// The most calls in flight, driven by completions; 0: workers drive them.
     std::uint32_t in_flight{0};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
@@ -70,7 +70,7 @@ struct WorkerTime {
     std::int64_t planning_ns{0};  ///< In the whole run; closed loop: it counts in calls_ns too.
 };
 
-/// Operations answered inside the window; failed and unknown: also those under way at its end.
+/// Operations answered inside the window; failed and unknown: also those in flight at its end.
 struct Tally {
     std::uint64_t votes_ok{0};
     std::uint64_t unvotes_ok{0};

@@ -107,7 +107,7 @@ struct TrialSettings {
     double rate_per_s{0};  ///< 0 in the closed loop.
     RateProfile profile{};
     std::uint32_t workers{32};
-    /// Calls under way at once, if the strategy is driven by completions.
+    /// Calls in flight, if the strategy is driven by completions.
     std::uint32_t in_flight{1000};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
@@ -140,7 +140,7 @@ struct TrialSettings {
     Duration life{0};
     /// The gate of sorted sets, for methods that have one. nullopt: the library's default.
     std::optional<Duration> gate{};
-    /// Upserts in one call; 0: each alone. The closed loop then has workers * batch under way.
+    /// Upserts in one call; 0: each alone. The closed loop then has workers * batch in flight.
     std::uint32_t batch{0};
     /// Rows over which a slotted counter spreads a key.
     std::int64_t slots{100};

@@ -68,7 +68,7 @@ struct Strategy {
     std::string way;
     std::string name;  ///< In full, as above.
     ReadPromise reads{};
-    bool async{false};       ///< Driven by completions: many calls under way, no thread for each.
+    bool async{false};       ///< Driven by completions: many calls in flight, no thread for each.
     bool racy{false};        ///< It races or leaves keys behind; a comparison shows how often.
     bool plain{false};       ///< Votes in statements of the generator's own: plain_votes.hpp.
     bool views{false};       ///< A WriteBehindCounter, on Redis and SQL.

@@ -124,7 +124,7 @@ class Workload {
     // aim at the older three quarters, resent votes at the newest quarter, where retries come from.
     static constexpr std::size_t kRemembered = 4096;
     static constexpr std::size_t kRecent = kRemembered / 4;
-    // At a low rate a run ends long before so many: un-votes then aim at the older three quarters of
+    // At a low rate a run ends long before that number: un-votes then aim at the older three quarters of
     // what there is.
     static constexpr std::uint64_t kFewest = 4;
 

@@ -26,7 +26,7 @@ double median(std::span<const double> values);
 /// How many values the percentile `quantile` (below 1) needs so that one of them is above it. With
 /// fewer it is only the largest of them.
 std::uint64_t least_values(double quantile);
-/// Whether so many values say anything about the percentile: the largest (1) is always one of them.
+/// Whether a percentile of this many `values` means anything; the largest (1) always does.
 bool can_tell(std::uint64_t values, double quantile);
 
 /// values[i] / baselines[i]: rounds that ran side by side are compared with each other, so that a

@@ -108,7 +108,7 @@ void count_calls(const Ledger& ledger, Duration copied, Duration refused, Durati
                 item.takes += record.value < 0 ? 1 : 0;
             }
         }
-        // A call that was under way at the fault ended after it.
+        // A call that was in flight at the fault ended after it.
         if (done < recovery.from || Duration{record.sent_ns} >= until) continue;
         recovery.failed += status == Status::failed ? 1 : 0;
         recovery.unknown += status == Status::unknown ? 1 : 0;

@@ -56,8 +56,8 @@ std::string writes_name(WorkloadKind workload);
 // -- tables for a terminal (short_tables.cpp) -----------------------------------------------------
 
 inline constexpr std::size_t kColumns = 100;
-/// Lines that are longer than kColumns are broken between words, and go on after so many spaces; 0:
-/// two more than they begin with.
+/// Breaks lines longer than kColumns between words and indents their rest by `hanging` spaces; 0: by
+/// two more than the line.
 std::string wrapped(const std::string& text, std::size_t hanging = 0);
 /// The figures that decide, a rate as a bar, and a sentence for all that is 0 everywhere.
 std::string short_comparison(const PartResult& result);

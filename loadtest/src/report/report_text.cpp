@@ -49,7 +49,7 @@ bool is_async(const std::string& name) {
     return strategy && strategy->async;
 }
 
-/// Of the operations of this mix, so many of a hundred are writes.
+/// The share of writes among the operations of this mix.
 double share_of_writes(const Mix& mix) {
     return (mix.vote + mix.unvote) / (mix.vote + mix.unvote + mix.read);
 }

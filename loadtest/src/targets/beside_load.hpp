@@ -90,7 +90,7 @@ struct Outage {
 ///   redis.pause, db.pause   SIGSTOP, and SIGCONT: connections stay, nothing is answered and nothing is
 ///                           lost
 ///   redis.kill9, db.kill9   SIGKILL to all processes of the server, and a start on what it left:
-///                           connections break, calls under way get no answer
+///                           connections break, calls in flight get no answer
 ///
 /// Of a group of servers: managed_group.hpp.
 class ServerFaults {

@@ -1,4 +1,4 @@
-//! Checks of keyed rate limits in memory with the crate governor, in a closed loop, for so long.
+//! Checks of keyed rate limits in memory with the crate governor, in a closed loop, for SECONDS.
 //!
 //!     hotcount-peers-rust PORT memory WIDTH SECONDS KEYS SEED
 //!
