@@ -1,4 +1,4 @@
-"""Keys, members and numbers as nobody should send them: one answer on every store."""
+"""Malformed keys, members and numbers: every store gives the same answer."""
 
 import unicodedata
 from collections.abc import Callable

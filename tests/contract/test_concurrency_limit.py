@@ -1,4 +1,4 @@
-"""At most so many hold a key at once: in memory and over Redis, in threads and in loops."""
+"""A limit on the concurrent holders of a key: in memory and over Redis, in threads and in loops."""
 
 import asyncio
 import threading

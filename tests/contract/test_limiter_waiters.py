@@ -80,7 +80,7 @@ def test_tasks_are_served_in_order_also_when_some_are_cancelled(limit_store: Any
 
 def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -> None:
     async def calls(waiters: int) -> int:
-        """Of so many, until ten were admitted."""
+        """The number of calls of `waiters` waiters until ten were admitted."""
         async with aio.Redis(redis_server.url, timeout=20, prefix=f"waiters{waiters}:") as redis:
             limiter = aio.Limiter(redis, "1/20 ms")
             await limiter.block("k", BLOCKED)
@@ -300,7 +300,7 @@ class Failing(aio.Limiter):
 
 
 async def gathered(limiter: Failing, many: int) -> list[str]:
-    """What becomes of so many waiters when they come together: the error, or nothing."""
+    """The error of each of `many` waiters that come together; empty: none."""
     tasks = [limiter.acquire("k") for _ in range(many)]
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     return [f"{one!r}" if isinstance(one, Exception) else "" for one in ended]

@@ -35,7 +35,7 @@ def cache(counter_store: Store) -> Store:
 
 
 def make_votes(database: Any, cache: Any, **options: Any) -> Votes:
-    """Votes that nobody folds in the background, once a first vote was folded."""
+    """Votes without background folds, after the fold of a first vote."""
     votes = Votes(database, cache, fold_interval=3600, **options)
     votes.create_tables()
     votes.add_items([1, 2, 3])

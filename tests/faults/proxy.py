@@ -63,8 +63,8 @@ class FaultProxy:
     # -- faults -----------------------------------------------------------------
 
     def cut_after(self, passed: int, direction: int = CLIENT_TO_SERVER, times: int = 1) -> None:
-        """Lets so many more bytes pass in the direction, then closes the connection; so many times,
-        one after the other."""
+        """Lets `passed` more bytes pass in the direction, then closes the connection; does so
+        `times` times, one after the other."""
         with self._lock:
             self._left[direction] = passed
             self._again = [passed] * (times - 1)
@@ -103,11 +103,11 @@ class FaultProxy:
         self._before = call
 
     def delay(self, seconds: float, spread: float = 0.0) -> None:
-        """Holds every piece of data for so long, more or less by a time drawn within the spread."""
+        """Holds every piece of data for `seconds`, more or less by a time drawn within `spread`."""
         self._delay = (seconds - spread, seconds + spread)
 
     def slices(self, size: int) -> None:
-        """Passes at most so many bytes at a time."""
+        """Passes at most `size` bytes at a time."""
         self._slice = size
 
     def heal(self) -> None:

@@ -128,8 +128,10 @@ def weathered(
     folder: Path, make: Callable[[hotcount.Redis], Any], look: type[AnyObserver], *,
     seconds: float, rate: float, seed: int,
 ) -> Iterator[tuple[Adders, AnyObserver, list[Any]]]:  # fmt: skip
-    """After so many seconds of outages, with nothing that waits: who added, who looked, and the two
-    counters. The server runs for the block."""
+    """Yields adders, observer and both counters after `seconds` of outages, with empty queues.
+
+    The server runs for the block.
+    """
     draw = random.Random(seed)
     server = RedisServer(folder, config=DURABLE)
     with server.started(), FaultProxy(server.socket) as proxy:

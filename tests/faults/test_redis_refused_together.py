@@ -45,7 +45,7 @@ def commands(redis: hotcount.Redis, names: str) -> int:
 def outcomes_of(
     server: RedisServer, start: Callable[[aio.Redis], Callable[[int], Awaitable[object]]]
 ) -> list[object]:
-    """Of so many calls that wait together."""
+    """The results of calls that wait together."""
 
     async def main() -> list[object]:
         async with aio.Redis(server.url, timeout=20) as redis:

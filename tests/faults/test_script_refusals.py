@@ -80,7 +80,7 @@ class Bench:
             pending = self.admin.execute("XPENDING", key, name, "-", "+", 100)
             consumers = self.admin.execute("XINFO", "CONSUMERS", key, name)
             names = sorted(str(about(each)[b"name"]) for each in consumers)
-            # Given back is what a consumer has had for long.
+            # Entries that a consumer has had for more than 10 s are given back.
             had = [(entry, owner, idle > 10_000) for entry, owner, idle, _ in pending]
             groups.append((name, had, names))
         last = about(self.admin.execute("XINFO", "STREAM", key))[b"last-generated-id"]

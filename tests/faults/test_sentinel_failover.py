@@ -92,7 +92,7 @@ class Adders:
         return self
 
     def await_more(self, count: int = 100) -> None:
-        """Until so many adds more are acknowledged."""
+        """Waits until more than `count` further adds are acknowledged."""
         goal = self._audit.acknowledged + count
         eventually(lambda: self._audit.acknowledged > goal, 40)
 

@@ -40,7 +40,7 @@ def start_redis(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
 
 
 def acknowledged(storm: Storm, more: int) -> None:
-    """Goes on until so many more votes are acknowledged."""
+    """Waits until `more` votes are acknowledged."""
     begun = storm.ledger.acknowledgements
     eventually(lambda: storm.ledger.acknowledgements >= begun + more, 30)
 

@@ -38,7 +38,7 @@ class Model(Generic[State]):
         return iter(())
 
     def may_end(self, state: State) -> bool:
-        """Whether nobody has anything left to do. Else a state without moves is a fault."""
+        """Whether no process has work left. Otherwise a state without moves is a fault."""
         raise NotImplementedError
 
 

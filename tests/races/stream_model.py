@@ -112,7 +112,7 @@ class StreamModel(Workers):
         sql = state.sql
         stray = not (sql.streams and sql.open and stream.name == sql.name)
         stray = stray and stream.back and not stream.seen
-        # A worker that has come by has seen to it that no id is behind the fence.
+        # A worker has mended the stream: no id may be behind the fence.
         fenced = stream.seen and new <= sql.fence[stream.shard]
         behind = state.slow and stream.back and new <= state.top and not (fenced or stream.anew)
         excused = (behind and self.rules.behind) or (stray and self.rules.stray)
@@ -213,7 +213,7 @@ class StreamModel(Workers):
             yield f"eraser {me} raises the fence", after.of("erasers", me, raised)
 
     def is_late(self, state: World, eraser: Caller) -> bool:
-        """Whether Redis went back since it has looked, and its clock is behind its ids."""
+        """Whether Redis went back since the eraser looked, with a clock behind its ids."""
         back = eraser.epoch != state.epoch and state.clock * PER_TICK <= state.top
         return back and self.rules.moves_at_once
 
@@ -239,7 +239,7 @@ class StreamModel(Workers):
         return state._replace(top=max(state.top, *to)), tuple(to)
 
     def deleted(self, state: World, eraser: Caller) -> tuple[World, bool]:
-        """Whether a row was newer than the fence, too."""
+        """Deletes the rows; also returns whether one of them was newer than the fence."""
         rows, newer = list(state.sql.rows), False
         keeps = eraser.kind in ("user", "item") and self.rules.erases_to_fence
         for key, row in enumerate(rows):
@@ -250,7 +250,7 @@ class StreamModel(Workers):
                 rows[key] = None
                 newer |= is_newer
             elif eraser.kind == "prune" and not (is_newer and self.rules.prunes_to_fence):
-                # As good as none, and it says that the vote is retracted.
+                # Version 0 stands for no row; the checks still see that the vote is retracted.
                 rows[key] = row._replace(version=0)
         after = state.in_sql(rows=tuple(rows))
         if eraser.kind == "user" and self.rules.forgets_refused:

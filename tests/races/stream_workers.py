@@ -1,4 +1,4 @@
-"""Workers of stream_model.py, and what is on its way to SQL and Redis."""
+"""Workers of stream_model.py, and the writes on their way to SQL and Redis."""
 
 from collections.abc import Iterator
 
@@ -59,7 +59,7 @@ class Workers(Model[World]):
         return unseen and stream.last < seen.fence[stream.shard]
 
     def may_take(self, stream: Stream, state: World) -> bool:
-        """Whether others take over what dead workers have."""
+        """Whether workers may take over the entries of dead ones."""
         in_time = [entry for entry in stream.waiting if entry.taken <= state.clock]
         return bool(stream.waiting if self.rules.takes_over_ahead else in_time)
 
@@ -89,7 +89,7 @@ class Workers(Model[World]):
                 yield f"worker {me} takes {most} of {shard}", after.of("workers", me, taken)
 
     def mends(self, state: World, me: int, idle: World) -> Moves:
-        """What a round does at its end: Redis may have an old copy of its data."""
+        """The end of a round, which repairs an old copy of the data in Redis."""
         worker = state.workers[me]
         back = [s for s in state.there(worker.seen.name) if self.is_back(s, worker.seen)]
         for stream in back:
@@ -144,7 +144,7 @@ class Workers(Model[World]):
         return state.having(stream._replace(last=last, seen=knows))
 
     def sends(self, state: World, me: int) -> tuple[str, World]:
-        """It drops old entries, reserves versions, and sends its statement."""
+        """The worker drops old entries, reserves versions, and sends its statement."""
         worker, sql = state.workers[me], state.sql
         seen, shard = worker.seen, worker.shard
         fence = seen.fence[shard] if self.rules.fence_filters else 0

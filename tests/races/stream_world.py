@@ -1,4 +1,4 @@
-"""What stream_model.py knows of the world: SQL, Redis, the processes, and what may still happen."""
+"""The state of stream_model.py: SQL, Redis, the processes, and the events that may still happen."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Stream(NamedTuple):
     anew: bool = False  # It was made since Redis went back, behind the floor.
     there: bool = True
     top: int = 0  # The highest id that a vote had.
-    closed: int = 0  # Not in this life or an earlier one, ...
-    least: int = 0  # ... and with later ids than this.
+    closed: int = 0  # It is made again only in a later life, ...
+    least: int = 0  # ... and only with later ids.
     refused: tuple[Refused, ...] = ()
 
 
@@ -67,19 +67,19 @@ class Worker(NamedTuple):
     page: tuple[Entry, ...] = ()
     seen: Sql = Sql()  # When it looked.
     epoch: int = 0
-    reserved: tuple[int, int, int] = (0, 0, 0)  # A name, a life, and up to which id.
+    reserved: tuple[int, int, int] = (0, 0, 0)  # A name, a life, and the highest reserved id.
 
 
 class Statement(NamedTuple):
-    """Of a page, on its way to SQL."""
+    """A worker's write of a page, on its way to SQL."""
 
-    worker: int  # -1: nobody waits for it any more.
+    worker: int  # -1: its worker was killed.
     page: tuple[Entry, ...]
     fence: tuple[int, ...]
 
 
 class Script(NamedTuple):
-    """Of a process that was killed, on its way to Redis."""
+    """A script of a killed process, on its way to Redis."""
 
     what: str  # opens, closes
     name: int
@@ -89,7 +89,7 @@ class Script(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A voter, an eraser, or one that flushes."""
+    """A voter, an eraser or a flusher."""
 
     name: int = 0
     step: str = "idle"
@@ -128,7 +128,7 @@ class World(NamedTuple):
     flushers: tuple[Caller, ...] = (Caller(),)
     wire: tuple[Statement, ...] = ()
     scripts: tuple[Script, ...] = ()
-    # What may still happen.
+    # The events that may still happen.
     pairs: tuple[int, ...] = (0,)
     casts: int = 1
     bad: int = 0  # Votes that SQL refuses, of the casts.
@@ -148,7 +148,7 @@ class World(NamedTuple):
     collates: bool = False  # Items 0 and 1 are one to the database.
 
     def record(self, name: int, shard: int) -> Stream:
-        """Of a stream that may not be there."""
+        """The record of a stream, which need not exist."""
         found = [s for s in self.streams if (s.name, s.shard) == (name, shard)]
         return found[0] if found else Stream(name, shard, 0, there=False)
 
@@ -170,7 +170,7 @@ class World(NamedTuple):
         return self._replace(streams=tuple(sorted(rest)), top=max(self.top, stream.last))
 
     def opened(self, script: Script, *, anew: bool = False) -> World:
-        """Nothing, if the stream was closed in this life or a later one."""
+        """Opens the stream, unless it was closed in this life or a later one."""
         record = self.record(script.name, script.shard)
         if record.there or record.closed >= script.life:
             return self
@@ -179,7 +179,7 @@ class World(NamedTuple):
         return self.having(begun._replace(top=0))
 
     def closed(self, name: int, shard: int, life: int) -> World:
-        """Nothing, if votes wait there."""
+        """Closes the stream, unless votes wait in it."""
         record = self.record(name, shard)
         if record.waiting:
             return self

@@ -20,7 +20,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def several(database: Database, options: dict[str, Any], number: int = 4) -> list[SlottedCounter]:
-    """Counters with a queue each, as so many processes have: their transactions do meet."""
+    """`number` counters with a queue each, as processes have: their transactions do meet."""
     counters = [hotcount.SlottedCounter(database, **options) for _ in range(number)]
     counters[0].create_table()
     return counters

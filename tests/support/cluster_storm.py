@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.support.eventually import eventually
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 
-# An answer is in the socket for so long at most when its primary stops.
+# The longest time, in seconds, that an answer is in the socket after its primary stops.
 IN_SOCKETS = 0.1
 
 

@@ -171,7 +171,7 @@ class GaleraTrio:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def await_size(self, size: int) -> None:
-        """Until every node that runs and is connected sees so many of them."""
+        """Waits until every node that runs and is connected sees `size` nodes."""
         up = [node for node in self.nodes if not node.has_ended() and node.is_ready()]
         eventually(lambda: all(node.status("cluster_size") == str(size) for node in up), 60)
 

@@ -123,7 +123,7 @@ def waits(pid: int) -> None:
 
 
 def all_wait(pid: int, threads: int) -> None:
-    """The same for all of its threads, of which there are so many."""
+    """Waits until the process has `threads` threads and all of them sleep."""
 
     def sleeping() -> bool:
         stats = list(Path(f"/proc/{pid}/task").glob("*/stat"))

@@ -18,7 +18,7 @@ missing: Any = not_here
 
 
 class LoopWithoutReaders(asyncio.SelectorEventLoop):
-    """As a proactor loop is: nobody can watch a descriptor."""
+    """A loop that cannot watch descriptors, like a proactor loop."""
 
     add_reader = missing
     remove_reader = missing

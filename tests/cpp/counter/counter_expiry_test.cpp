@@ -37,7 +37,7 @@ struct Ends {
     int immortal{0};
 };
 
-// One add to a key that has so many milliseconds left, for every number of them up to 40.
+// One add to a key that expires in 1, 2, ... 40 ms.
 Ends add_at_every_moment() {
     Ends ends;
     for (int left = 1; left <= 40; ++left) {

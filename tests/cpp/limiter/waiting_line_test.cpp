@@ -213,7 +213,7 @@ class InterruptedInLine : public WaitingLineTest {
         set_interrupt_hook(nullptr);
         clear_interrupt();
     }
-    /// With an answer that says to wait for so long.
+    /// A waiter whose answer says to wait for `long_time`.
     Waiting waiting_for(Duration long_time, bool allowed) {
         Waiting made = waiting();
         made.ask = [this, long_time, allowed]() -> Result<Decision> {

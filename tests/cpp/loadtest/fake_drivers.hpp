@@ -69,7 +69,7 @@ class FailingDriver final : public Driver {
     std::atomic<std::uint64_t> calls_{0};
 };
 
-/// Answers later, from a thread of its own, when so many calls wait, or when no more come.
+/// Answers from a thread of its own, when `together` calls wait or no more come.
 class LateDriver final : public Driver {
   public:
     explicit LateDriver(std::size_t together) : together_(together) {}
@@ -89,7 +89,7 @@ class LateDriver final : public Driver {
             std::unique_lock lock(mutex_);
             const auto enough = [&] { return waiting_.size() >= together_; };
             const bool came = enough_.wait_for(lock, over, std::chrono::seconds{2}, enough);
-            // Fewer than that are the last ones, if none has come for so long.
+            // Fewer calls are the last ones if none has come for 2 s.
             if (!came && waiting_.size() != before) {
                 before = waiting_.size();
                 continue;

@@ -35,7 +35,7 @@ enum class Rules : std::uint8_t { present, former };
 struct Caller {
     enum class Waits : std::uint8_t { not_at_all, for_socket, asleep, left };
 
-    OperationPtr operation;  // Null: it drives calls that nobody waits for.
+    OperationPtr operation;  // Null: it drives calls without a waiting caller.
     Sleeper driver;
     unsigned wave{0};
     Waits waits{Waits::not_at_all};

@@ -18,7 +18,7 @@ namespace {
 
 using testing::failed_with;
 
-// Gives bytes to a reader in slices of so many, and adds what they come to.
+// Gives bytes to a reader in slices of `slice` bytes, and appends the replies.
 Result<void> pour(ReplyReader& reader, std::string_view bytes, std::size_t slice,
                   std::vector<Reply>& replies) {
     while (!bytes.empty()) {

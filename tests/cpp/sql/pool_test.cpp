@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using testing::failed_with;
 using testing::succeeded;
 
-// A server that has room for so many sessions.
+// A server that has room for a number of sessions.
 class SmallServer {
   public:
     explicit SmallServer(int room) : room_(room) {}

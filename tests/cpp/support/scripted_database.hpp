@@ -37,7 +37,7 @@ class ScriptedDatabase final : public sql::Database {
         held_.reset();
         changed_.notify_all();
     }
-    /// Until so many have come to the held step.
+    /// Waits until `count` calls have come to the held step.
     void await_held(int count = 1) {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return arrived_ >= count; });

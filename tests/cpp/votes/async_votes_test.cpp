@@ -1,4 +1,4 @@
-// Votes that nobody waits for, with each strategy.
+// Asynchronous votes with each strategy.
 #include <algorithm>
 #include <atomic>
 #include <future>

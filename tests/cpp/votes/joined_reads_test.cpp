@@ -37,7 +37,7 @@ class Statements {
         }
         return numbers;
     }
-    /// Waits until so many were sent; what they read.
+    /// Waits until `count` reads were sent; returns their items.
     std::vector<Items> sent(std::size_t count) {
         std::unique_lock lock(mutex_);
         EXPECT_TRUE(changed_.wait_for(lock, kLong, [&] { return sent_.size() >= count; }));

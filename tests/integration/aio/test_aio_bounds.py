@@ -18,7 +18,7 @@ from tests.support.loops import LOOPS, LoopFactory, run
 from tests.support.servers import PostgresDatabase, RedisServer
 
 MANY = 100_000
-IN_FLIGHT = 16_384  # At most so many commands of a connection await their replies.
+IN_FLIGHT = 16_384  # The most commands of a connection that await their replies.
 CALLS = IN_FLIGHT + 200
 
 

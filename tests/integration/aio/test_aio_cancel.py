@@ -1,4 +1,4 @@
-"""Calls that nobody waits for any more, and calls whose time is over."""
+"""Cancelled calls, and calls whose deadline has passed."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]
 
 @pytest.fixture
 def lonely(tmp_path: Path) -> Iterator[RedisServer]:
-    """A node that nobody gave slots to."""
+    """A node without slots."""
     with node_of(tmp_path / "lonely").started() as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Connections that nobody uses: closed after idle_timeout, replaced where somebody ended them."""
+"""Idle connections: closed after idle_timeout, replaced if they were ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hotcount sync` without a cache that counts: folds what nobody else folds."""
+"""`hotcount sync` without a cache that counts: folds the journal that no other process folds."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_the_last_vote_of_a_call_stands_however_its_ids_are_spelled(
     votes = hotcount.Votes(sides.database, strategy=strategy, item_type=str, user_type=str)
     migrate(sides, votes)
     spelled = [(post, user), (other_post, other_user), (other_post, user), (post, other_user)]
-    # A few, and so many that the call might be written item by item.
+    # A few votes, and a number for which the call might write item by item.
     for crowd in (0, 1_200):
         for turn in (spelled, spelled[::-1]):
             ids = [*spelled, *((post, f"of {crowd}: {number}") for number in range(crowd)), *turn]

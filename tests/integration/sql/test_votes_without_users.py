@@ -13,7 +13,7 @@ from tests.support.sqlalchemy_side import BothSides
 
 
 def adopted(sides: BothSides, rows: int, strategy: Any = "batched") -> hotcount.Votes:
-    """Items 1 to 3, of which the first has so many rows that are nobody's."""
+    """Items 1 to 3; the first has `rows` votes without a user."""
     w = words(sides)
     sides.run(
         f"CREATE TABLE item (id {w['serial']}, vote_count {w['int']})",

@@ -94,7 +94,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def free_ports(number: int) -> int:
-    """The first of so many free ones in a row."""
+    """The first of `number` free ports in a row."""
     while True:
         first = free_port()
         held = []

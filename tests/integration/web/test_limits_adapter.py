@@ -49,7 +49,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(params=["memory", "redis"])
 def uri(request: pytest.FixtureRequest) -> str:
-    """A storage that nobody else uses."""
+    """A storage that no other test uses."""
     if request.param == "memory":
         return f"hotcount+memory://adapter{next(_numbers)}"
     server: RedisServer = request.getfixturevalue("own_redis")
