@@ -359,9 +359,9 @@ std::int64_t beyond(const std::vector<std::int64_t>& ended, const std::vector<st
     return worst;
 }
 
-/// The number of changes in the answers to casts that cannot have happened: a user has one vote or none
-/// at each moment. A cast without an answer may have changed the vote once, at any time since it was
-/// sent.
+/// The number of changes in the answers to casts that cannot have happened: a user has one vote or
+/// none at each moment. A cast without an answer may have changed the vote once, at any time since
+/// it was sent.
 std::int64_t impossible_changes(std::span<const CastCall> casts) {
     std::vector<std::int64_t> set_ended;
     std::vector<std::int64_t> set_begun;
