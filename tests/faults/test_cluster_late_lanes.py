@@ -131,3 +131,40 @@ def test_no_lane_believes_a_primary_that_was_replaced_and_is_back(cluster: Redis
     assert said.split() == ["OutcomeUnknownError"]
     with hotcount.Redis(cluster.url, timeout=10) as store:
         assert hotcount.Counter(store).get(key) < 1000
+
+
+# Adds to a node that was demoted by a planned failover, of which nothing here knows, and stands still.
+ADD_TO_A_REPLICA_IN_A_LOOP_THAT_STANDS_STILL = """
+import asyncio, sys, threading, time, hotcount.aio
+async def main(url, key):
+    async with hotcount.aio.Redis(url, timeout=20) as store:
+        in_thread, in_loop = hotcount.Counter(store), hotcount.aio.Counter(store)
+        print([await asyncio.to_thread(in_thread.add, key), await in_loop.add(key)], flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        adding = [asyncio.ensure_future(in_loop.add(key)) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        thread = threading.Thread(target=in_thread.add, args=[key])
+        thread.start()  # The node sends it elsewhere, and the client asks for a map.
+        time.sleep(2.5)
+        thread.join()
+        print(*(await asyncio.gather(*adding)))
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_redirection_that_a_loop_reads_late_is_followed(cluster: RedisCluster) -> None:
+    key = key_of_first_node(cluster)
+    program = ADD_TO_A_REPLICA_IN_A_LOOP_THAT_STANDS_STILL
+    with subprocess.Popen(
+        [sys.executable, "-c", program, cluster.url, key],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout
+        assert sorted(json.loads(child.stdout.readline())) == [1, 2]
+        cluster.wait_replicas()
+        cluster.fail_over(3)
+        said, _ = child.communicate("\n", timeout=40)
+    assert sorted(map(int, said.split())) == [4, 5, 6, 7, 8]

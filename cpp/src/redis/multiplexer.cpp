@@ -104,7 +104,8 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
         return true;
     }
     if (!belongs(front, reply)) return false;
-    if (outlived_its_node(front, now)) {
+    // A refusal acknowledges nothing that could be lost.
+    if (!std::holds_alternative<ReplyError>(reply.value) && outlived_its_node(front, now)) {
         return does_not_fit("this node was replaced after " + front.first->name() + " was sent");
     }
     if (replies_due_ > 0) --replies_due_;

@@ -18,9 +18,9 @@ class LaneTest : public ::testing::Test {
             return operation;
         }
         // False if the reply ends the connection.
-        bool read_reply(SteadyTime now) {
+        bool read_reply(SteadyTime now, Reply reply = Reply{std::int64_t{1}}) {
             multiplexer.heard(now);
-            return multiplexer.settle(Reply{std::int64_t{1}}, now);
+            return multiplexer.settle(std::move(reply), now);
         }
         Multiplexer multiplexer;
     };
@@ -78,6 +78,17 @@ TEST_F(LaneTest, LateReplyFromBeforeAReplacementEndsTheConnection) {
     EXPECT_FALSE(lane_.read_reply(at(3000)));
     lane_.multiplexer.lost(lane_.multiplexer.misfit(), true);
     EXPECT_EQ(error(late), ErrorCode::outcome_unknown);
+}
+
+TEST_F(LaneTest, LateRefusalFromBeforeAReplacementIsFollowed) {
+    const auto late = lane_.send_add();
+    // A planned failover demoted the node before the add came, and a map of before the read shows it.
+    heard_.replaced(at(2500));
+    heard_.hear(at(2600), kSilence);
+    heard_.confirm(at(2700));
+    EXPECT_TRUE(lane_.read_reply(at(3000), Reply{ReplyError{"MOVED 1 127.0.0.1:7001"}}));
+    ASSERT_TRUE(late->has_left());
+    EXPECT_FALSE(late->maybe_ran());
 }
 
 TEST_F(LaneTest, ReplyInTimeCountsBesideAReplacement) {
