@@ -21,7 +21,7 @@ from hotcount import _doctor_cluster
 from redis.crc import key_slot
 
 from tests.support.eventually import BUSY, eventually
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.servers import valkey_program
 from tests.support.together import beside, in_threads
 
@@ -286,6 +286,31 @@ def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> No
         assert added == [7, 7]
         assert cluster.owner(slot) is cluster.nodes[target]
         assert counter.add_many(TAGGED).tolist() == [8] + [3] * 39
+
+
+def test_a_node_without_slots_imports_its_first_one(tmp_path: Path) -> None:
+    """It answers what ASK sends it, and no map gives it a slot until the move ends."""
+    with RedisCluster(tmp_path, replicas=False).started() as cluster:
+        new = ClusterNode(tmp_path / "new")
+        cluster.nodes.append(new)
+        cluster.join(new)
+        slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
+        source = cluster.nodes.index(cluster.owner(slot))
+        cluster.begin_moving(source, 3, slot)
+
+        async def add() -> int:
+            async with hotcount.aio.Redis(cluster.url, timeout=8) as store:
+                return await hotcount.aio.Counter(store).add("{t}new")
+
+        with hotcount.Redis(cluster.url, timeout=8) as store:
+            counter = hotcount.Counter(store)
+            assert counter.add("{t}new") == 1
+            assert counter.get("{t}new") == 1
+            assert asyncio.run(add()) == 2
+            time.sleep(2)  # Longer than silence_limit: the new node is doubted again.
+            assert counter.add("{t}new") == 3
+            cluster.finish_moving(source, 3, slot)
+            assert counter.add("{t}new") == 4
 
 
 def doctor_says(cluster: RedisCluster) -> list[str]:

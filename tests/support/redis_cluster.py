@@ -186,6 +186,13 @@ class RedisCluster:
         self.wait_ok()
         self.wait_replicas()
 
+    def join(self, new: ClusterNode) -> None:
+        """Starts a node without slots, which is among `nodes`. Returns when all reach it."""
+        new.start()
+        self.nodes[0].run("CLUSTER", "MEET", new.host, new.port, new.bus)
+        eventually(lambda: all(self._knows_all(node) for node in self.nodes))
+        self.wait_ok()
+
     def _knows_all(self, node: ClusterNode) -> bool:
         nodes = node.run("CLUSTER", "NODES")
         return len(nodes.splitlines()) == len(self.nodes) and "handshake" not in nodes

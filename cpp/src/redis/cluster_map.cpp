@@ -143,7 +143,7 @@ void ClusterMap::refresh(SteadyTime due) {
         }
         found = true;
         router_.apply(*map, all[i]);
-        Told told{asked_at, router_.node_at(all[i]), map->has_epochs, {}, {}};
+        Told told{asked_at, router_.node_at(all[i]), map->has_epochs, {}, {}, {}, {}};
         const std::lock_guard lock(mutex_);
         for (const NodeInfo& info : map->nodes) {
             const std::uint16_t number = router_.node_at(router_.translate(info.endpoint));
@@ -154,6 +154,17 @@ void ClusterMap::refresh(SteadyTime due) {
             if (before != told_->owners.end() && before->second != info.epoch) {
                 told.changed.insert(number);
             }
+        }
+        for (NodeInfo& info : map->without_slots) {
+            info.endpoint = router_.translate(info.endpoint);
+            const auto same = [&](const NodeInfo& before) {
+                return before.id == info.id && before.endpoint == info.endpoint &&
+                       before.epoch == info.epoch;
+            };
+            if (told_ && std::ranges::any_of(told_->without_slots, same)) {
+                told.still_without.push_back(info.endpoint);
+            }
+            told.without_slots.push_back(std::move(info));
         }
         told_ = std::move(told);
         const SteadyTime now = std::chrono::steady_clock::now();
@@ -335,7 +346,16 @@ std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t n
 std::optional<bool> ClusterMap::owns(std::uint16_t node) const {
     if (told_->owners.contains(node)) return !told_->changed.contains(node);
     if (told_->has_epochs && router_.owns(node)) return {};
-    return false;
+    return imports_its_first_slot(node);
+}
+
+// Known by ASK alone: no map has given it slots. Without slots it has no successor. A primary that lost
+// all slots to its successor while it was away was failing in the map before.
+bool ClusterMap::imports_its_first_slot(std::uint16_t node) const {
+    if (told_->still_without.empty()) return false;
+    const auto known = router_.node(node);
+    return known && known->id.empty() &&
+           std::ranges::find(told_->still_without, known->endpoint) != told_->still_without.end();
 }
 
 void ClusterMap::listen(std::weak_ptr<void> alive, std::function<void()> listener) {

@@ -54,7 +54,9 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     /// The last refusal by a node since the last map, or else a deadline error.
     Error why_none();
     struct Confirmation {
-        bool owns;  ///< Another node's map gives it slots, with the same epoch as the map before.
+        /// Another node's map gives it slots, with the same epoch as the map before; or it is a new
+        /// primary in both, which imports its first slot.
+        bool owns;
         SteadyTime asked_at;
     };
     /// Nothing if no other node knows yet: a redirection may tell of a promotion before the nodes have
@@ -83,6 +85,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     std::vector<Endpoint> candidates();
     void settle_doubts(SteadyTime asked_at);
     std::optional<bool> owns(std::uint16_t node) const;
+    bool imports_its_first_slot(std::uint16_t node) const;
     // The login for one request: asked for with the first connection, and again after its first
     // refusal.
     struct AskedLogin {
@@ -121,6 +124,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
         bool has_epochs;
         std::map<std::uint16_t, std::uint64_t> owners;  // And their epochs.
         std::set<std::uint16_t> changed;                // Nodes with a new epoch.
+        std::vector<NodeInfo> without_slots;            // Primaries,
+        std::vector<Endpoint> still_without;            // and those of the map before, too.
     };
     std::optional<Told> told_;
     std::vector<Listener> listeners_;

@@ -40,6 +40,8 @@ struct Topology {
 
     std::vector<NodeInfo> nodes;
     std::vector<std::uint16_t> owner;  ///< By slot: the index in `nodes`, or kNoNode.
+    /// Primaries without slots that the asked node reaches, by the addresses of CLUSTER NODES.
+    std::vector<NodeInfo> without_slots{};
     bool has_epochs{false};
 };
 

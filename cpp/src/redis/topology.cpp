@@ -122,12 +122,16 @@ class TopologyReader {
             std::string_view line = lines.substr(0, lines.find('\n'));
             lines.remove_prefix(std::min(line.size() + 1, lines.size()));
             const std::string_view id = next_word(line);
-            (void)next_word(line);
+            const std::string_view addresses = next_word(line);
             const std::string_view flags = next_word(line);
             for (int i = 0; i < 3; ++i) (void)next_word(line);
             const auto epoch = to_number<std::uint64_t>(next_word(line));
             if (!epoch) return garbage("a line of CLUSTER NODES without an epoch");
-            if (flags.find("master") != std::string_view::npos) epochs[id] = *epoch;
+            if (flags.find("master") == std::string_view::npos) continue;
+            epochs[id] = *epoch;
+            const bool is_reached = next_word(line) == "connected" && serves(flags);
+            const bool has_slots = !line.empty() && line.front() != '[';
+            if (is_reached && !has_slots) add_without_slots(id, addresses, *epoch);
         }
         for (NodeInfo& node : topology_.nodes) {
             const auto found = epochs.find(node.id);
@@ -139,6 +143,29 @@ class TopologyReader {
         }
         topology_.has_epochs = true;
         return {};
+    }
+
+    // Neither "fail" nor "fail?", "handshake" or "noaddr".
+    static bool serves(std::string_view flags) {
+        return flags == "master" || flags == "myself,master";
+    }
+    // host:port@bus, and ",hostname" behind it.
+    void add_without_slots(std::string_view id, std::string_view addresses, std::uint64_t epoch) {
+        const std::size_t at = addresses.find('@');
+        const std::size_t colon = addresses.substr(0, at).rfind(':');
+        if (at == std::string_view::npos || colon == std::string_view::npos) return;
+        const auto port = to_number<std::uint16_t>(addresses.substr(colon + 1, at - colon - 1));
+        if (!port) return;
+        std::vector<std::string_view> hosts{addresses.substr(0, colon)};
+        const std::size_t comma = addresses.find(',', at);
+        if (comma != std::string_view::npos) {
+            const std::string_view rest = addresses.substr(comma + 1);
+            hosts.push_back(rest.substr(0, rest.find(',')));
+        }
+        for (const std::string_view host : hosts) {
+            const std::string text{host.empty() ? asked_.host : host};
+            topology_.without_slots.push_back({std::string{id}, {text, *port}, epoch});
+        }
     }
 
     const Endpoint& asked_;

@@ -62,6 +62,25 @@ TEST(Topology, JoinsSlotsAndNodesById) {
     EXPECT_EQ(read->owner.size(), kSlots);
 }
 
+TEST(Topology, NamesPrimariesWithoutSlotsThatAreReached) {
+    const Reply nodes =
+        text(kNodes +
+             "d 127.0.0.1:7004@17004,d.example master - 0 1700000000000 8 connected\n"
+             "e 127.0.0.1:7005@17005 master,fail - 0 1700000000000 9 disconnected\n"
+             "f 127.0.0.1:7006@17006 master,fail? - 0 1700000000000 9 connected\n"
+             "g ::1:7007@17007 myself,master - 0 0 3 connected [93-<-a]\n"
+             "h :0@0 master,noaddr - 0 0 3 disconnected\n"
+             "i 127.0.0.1:7008@17008 master - 0 0 3 disconnected\n");
+    const auto read = read_topology(slots_of_three(), &nodes, kAsked);
+    ASSERT_TRUE(succeeded(read));
+    std::vector<std::string> found;
+    for (const NodeInfo& each : read->without_slots) {
+        found.push_back(each.id + " " + each.endpoint.str() + " " + std::to_string(each.epoch));
+    }
+    EXPECT_EQ(found, (std::vector<std::string>{"d 127.0.0.1:7004 8", "d d.example:7004 8",
+                                               "g [::1]:7007 3"}));
+}
+
 TEST(Topology, WithoutNodesHasNoEpochs) {
     const Reply denied{ReplyError{"NOPERM this user has no permissions"}};
     for (const Reply* nodes : {static_cast<const Reply*>(nullptr), &denied}) {
