@@ -133,7 +133,7 @@ def test_no_lane_believes_a_primary_that_was_replaced_and_is_back(cluster: Redis
         assert hotcount.Counter(store).get(key) < 1000
 
 
-# Adds to a node that was demoted by a planned failover, of which nothing here knows, and stands still.
+# Adds to a node that a planned failover has demoted. Nothing here knows, and the loop stands still.
 ADD_TO_A_REPLICA_IN_A_LOOP_THAT_STANDS_STILL = """
 import asyncio, sys, threading, time, hotcount.aio
 async def main(url, key):
