@@ -36,7 +36,9 @@ class Lifetime(Handle):
     def close(self) -> None:
         """Ends this object, and a store that was made from a URL for it alone.
 
-        Later calls raise ClosedError. Closing twice does nothing.
+        Later calls raise ClosedError. Calls in progress go on if the store stays open, or another
+        store object of its URL and options is open; otherwise those on a Redis end at once. Closing
+        twice does nothing.
         """
 
     @native
@@ -83,8 +85,10 @@ class AsyncLifetime(Handle):
     async def aclose(self) -> None:
         """Ends this object, and a store that was made from a URL for it alone.
 
-        Calls in progress end with ClosedError if nothing was applied, else with
-        OutcomeUnknownError. It is done when it returns, awaited or not. Closing twice does nothing.
+        Later calls raise ClosedError. Calls in progress go on if the store stays open, or another
+        store object of its URL and options is open. Otherwise those on a Redis end, with
+        ClosedError if nothing was applied, else with OutcomeUnknownError. It is done when it
+        returns, awaited or not. Closing twice does nothing.
         """
 
     @native

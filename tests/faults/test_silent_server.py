@@ -34,6 +34,10 @@ def outcome(call: Any) -> str:
     return "answered"
 
 
+def outcome_of(ended: Any) -> str:
+    return type(ended).__name__ if isinstance(ended, BaseException) else "answered"
+
+
 def test_a_hasty_thread_costs_the_patient_ones_nothing(own_redis: RedisServer) -> None:
     redis = own_redis.redis()
     counter = hotcount.Counter(redis)
@@ -242,3 +246,44 @@ def test_a_server_that_takes_a_large_command_slowly_is_not_silent(own_redis: Red
 def test_a_bad_limit_is_refused(limit: Any) -> None:
     with pytest.raises((hotcount.ConfigError, TypeError), match="silence_limit"):
         hotcount.Redis("redis://127.0.0.1:1", silence_limit=limit)
+
+
+# What ends: the store itself, or a counter over it; and whether another store object is open.
+@pytest.mark.parametrize(
+    ("ends", "shared", "says"),
+    [
+        ("store", False, "OutcomeUnknownError"),
+        ("store", True, "answered"),
+        ("counter", False, "answered"),
+    ],
+)
+def test_calls_under_way_end_with_the_last_user_of_the_store(
+    own_redis: RedisServer, ends: str, shared: bool, says: str
+) -> None:
+    store = own_redis.redis(timeout=20)
+    other = own_redis.redis(timeout=20) if shared else None
+    counter = hotcount.Counter(store)
+    counter.add("warm")
+
+    async def in_a_loop() -> str:
+        async_store = aio.Redis(own_redis.url, timeout=20)
+        async_counter = aio.Counter(async_store)
+        await async_counter.add("warm")
+        own_redis.send_signal(signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            in_thread = pool.submit(outcome, lambda: counter.add("k"))
+            adding = asyncio.ensure_future(async_counter.add("k"))
+            await asyncio.sleep(0.3)
+            {"store": store, "counter": counter}[ends].close()
+            await {"store": async_store, "counter": async_counter}[ends].aclose()
+            assert outcome(lambda: counter.add("later")) == "ClosedError"
+            with pytest.raises(hotcount.ClosedError):
+                await async_counter.add("later")
+            own_redis.send_signal(signal.SIGCONT)
+            ended = await asyncio.gather(adding, return_exceptions=True)
+            assert outcome_of(ended[0]) == in_thread.result()
+            return in_thread.result()
+
+    assert asyncio.run(in_a_loop()) == says
+    if other is not None:
+        other.close()

@@ -97,6 +97,8 @@ class Client {
     Deadline deadline(Timeout timeout) const {
         return Deadline::after(timeout.value_or(Duration{options().timeout}));
     }
+    /// Ends the calls under way, with a closed error if nothing was applied, else outcome_unknown,
+    /// and refuses later ones.
     virtual void close() = 0;
 
     struct Stats {
