@@ -137,7 +137,9 @@ def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int,
     return Finding("version", "ok", found)
 
 
-def weak(settings: dict[str, str], name: str, good: tuple[str, ...], cost: str) -> list[Finding]:
+def durable(
+    settings: dict[str, str], name: str, good: tuple[str, ...], cost: str
+) -> list[Finding]:
     """Checks that a setting has a good value; unknown if the login may not read it."""
     value = settings.get(name)
     if value is None:
@@ -188,7 +190,7 @@ def sqlite(settings: dict[str, str]) -> list[Finding]:
     # 2 is FULL, 3 EXTRA. Each connection of hotcount sets it.
     if mode != "memory":
         synchronous = {"synchronous": settings.get("synchronous", "")}
-        findings += weak(synchronous, "synchronous", ("2", "3"), LOSES)
+        findings += durable(synchronous, "synchronous", ("2", "3"), LOSES)
         findings.append(libraries())
     return findings
 
@@ -215,9 +217,9 @@ def libraries() -> Finding:
 def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Finding]:
     findings = [
         at_least(settings, "server_version", "PostgreSQL", (12,), (15,)),
-        *weak(settings, "fsync", ("on",), CORRUPTS),
-        *weak(settings, "full_page_writes", ("on",), CORRUPTS),
-        *weak(
+        *durable(settings, "fsync", ("on",), CORRUPTS),
+        *durable(settings, "full_page_writes", ("on",), CORRUPTS),
+        *durable(
             settings, "synchronous_commit", ("on", "local", "remote_write", "remote_apply"), LOSES
         ),
         *tls(settings.get("tls") == "true", url),
@@ -328,13 +330,13 @@ def mysql(settings: dict[str, str], url: str, sessions: Sessions) -> list[Findin
         at_least(settings, "version", "MariaDB", (10, 6), (10, 11))
         if is_mariadb
         else at_least(settings, "version", "MySQL", (8, 0, 1), (8, 0, 1)),
-        *weak(settings, "innodb_flush_log_at_trx_commit", ("1",), LOSES),
-        *weak(settings, "innodb_doublewrite", ("on", "1", "detect_and_recover"), CORRUPTS),
+        *durable(settings, "innodb_flush_log_at_trx_commit", ("1",), LOSES),
+        *durable(settings, "innodb_doublewrite", ("on", "1", "detect_and_recover"), CORRUPTS),
         *tls(bool(settings.get("Ssl_cipher")), url),
     ]
     if settings.get("log_bin", "OFF") in ("ON", "1"):
         lacks = "after a crash the binary log and the replicas may lack the last commits"
-        findings += weak(settings, "sync_binlog", ("1",), lacks)
+        findings += durable(settings, "sync_binlog", ("1",), lacks)
     if refuses_writes(settings):
         findings.append(
             Finding("role", "unsafe", "read_only: it refuses writes", IN_SQL, "name its primary")

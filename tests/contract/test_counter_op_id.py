@@ -150,7 +150,7 @@ def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: s
 def test_an_id_that_was_made_too_long_ago_is_refused_and_not_counted(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, op_keep=60)
     old = made_at(time.time() - 61)
-    with pytest.raises(hotcount.ConfigError, match=f"{old}.*added nothing.*no longer known"):
+    with pytest.raises(hotcount.ConfigError, match=f"{old}.*added nothing.*no longer stored"):
         counter.add("k", op_id=old)
     assert counter.get("k") == 0
     assert counter.add("k", op_id=made_at(time.time() - 50)) == 1

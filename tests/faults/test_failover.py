@@ -150,7 +150,7 @@ def test_a_standby_alone_is_waited_for_and_then_named(pair: Pair, kind: str, sil
             votes.cast(1, 3, timeout=2)
         assert time.monotonic() - begun < 2 + BUSY
         message = str(caught.value)
-        assert f"127.0.0.1:{pair.ports[1]}: is a standby, or reads only" in message
+        assert f"127.0.0.1:{pair.ports[1]}: is a standby or read-only" in message
         assert f"127.0.0.1:{pair.ports[0]}: " in message
         assert "nothing was applied" in message
         assert pair.proxies[1].connections - dials < 40, "with pauses"

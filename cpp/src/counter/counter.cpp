@@ -32,8 +32,8 @@ Error counter_overflow(std::string_view key) {
 Error op_id_too_old(std::string_view op_id) {
     return bad_option("op_id",
                       printable(op_id) +
-                          " was made longer than op_keep ago: this call added nothing, and whether "
-                          "an earlier one with it did is no longer known",
+                          " was made longer than op_keep ago: this call added nothing, and the "
+                          "result of an earlier call with it is no longer stored",
                       std::string{op_id});
 }
 

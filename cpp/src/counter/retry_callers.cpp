@@ -156,7 +156,7 @@ void RetryEngine::add_waiting(NewAdd new_add) {
     }
     const auto* const replies = std::get_if<ReplyArray>(&(*outcome)->value);
     if (replies == nullptr || replies->size() != 1) {
-        return end_here(add, unknown(add.key, "the script got a strange reply"));
+        return end_here(add, unknown(add.key, "the script got a reply of another shape"));
     }
     const Reply& reply = replies->front();
     if (const auto* const refusal = std::get_if<ReplyError>(&reply.value)) {
@@ -173,7 +173,7 @@ void RetryEngine::add_waiting(NewAdd new_add) {
         return end_here(add, AddAnswer{*refused});
     }
     if (const auto value = redis::to_integer(reply)) return end_here(add, AddAnswer{*value});
-    end_here(add, unknown(add.key, "the script got a strange reply"));
+    end_here(add, unknown(add.key, "the script got a reply of another shape"));
 }
 
 void RetryEngine::end_here(UnsettledAdd& add, Result<AddAnswer> outcome) {

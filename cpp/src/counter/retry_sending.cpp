@@ -216,7 +216,7 @@ void RetryEngine::land(Lane& lane, Flight& flight) {
         const auto micro = part(1);
         if (!seconds || !micro) {
             return take_back(lane, flight,
-                             make_error(ErrorCode::reply, "TIME got a strange reply"));
+                             make_error(ErrorCode::reply, "TIME got a reply of another shape"));
         }
         const Duration trip = flight.ended - flight.begun;
         const std::lock_guard lock(mutex_);
@@ -280,7 +280,7 @@ void RetryEngine::settle_replies(Lane& lane, Flight& flight, const ReplyArray& r
         } else if (const auto value = redis::to_integer(replies[i])) {
             answer(add, AddAnswer{*value});
         } else {
-            answer(add, unknown(add.key, "the script got a strange reply"));
+            answer(add, unknown(add.key, "the script got a reply of another shape"));
         }
     }
     // Adds in `again` count as not sent: queued ones stay in the queue, direct ones are sent again.

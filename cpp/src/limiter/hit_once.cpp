@@ -13,8 +13,8 @@ Error hit_op_id_too_old(std::string_view op_id) {
     return bad_option(
         "op_id",
         printable(op_id) +
-            " was made longer than op_keep ago: this hit took nothing, and whether an "
-            "earlier one with it did is no longer known",
+            " was made longer than op_keep ago: this hit took nothing, and the result of an "
+            "earlier hit with it is no longer stored",
         std::string{op_id});
 }
 

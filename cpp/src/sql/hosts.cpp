@@ -190,10 +190,10 @@ Result<void> Hosts::takes(std::size_t host, bool reads_only, SteadyTime dialled)
                           SqlCondition::read_only);
     }
     if (use_ == HostUse::any || reads_only == (use_ == HostUse::reads)) return {};
-    return make_error(ErrorCode::unavailable,
-                      name_ + ": " + each_[host] +
-                          (reads_only ? " is a standby, or reads only" : " takes writes"),
-                      {}, SqlCondition::read_only);
+    return make_error(
+        ErrorCode::unavailable,
+        name_ + ": " + each_[host] + (reads_only ? " is a standby or read-only" : " takes writes"),
+        {}, SqlCondition::read_only);
 }
 
 Result<void> Hosts::check_cluster(std::size_t host, std::uint64_t cluster) {

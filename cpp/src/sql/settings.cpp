@@ -21,7 +21,8 @@ Result<Settings> read_settings(Database& database, Deadline deadline) {
         if (!read && lease->broken()) return read.error();
     }
     if (settings.empty()) {
-        return make_error(ErrorCode::unavailable, database.name() + " tells none of its settings");
+        return make_error(ErrorCode::unavailable,
+                          database.name() + ": none of its settings can be read");
     }
     for (const Driver& driver : drivers()) {
         if (&driver.grammar == &grammar && driver.is_pooled(database)) settings["pooled"] = "on";
@@ -69,7 +70,7 @@ Result<void> check_ready(Database& database, Access access, Deadline deadline) {
         return {};
     }
     return make_error(ErrorCode::unavailable,
-                      database.name() + ": the server is a standby, or reads only", {},
+                      database.name() + ": the server is a standby or read-only", {},
                       SqlCondition::read_only);
 }
 

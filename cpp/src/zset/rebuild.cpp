@@ -133,8 +133,9 @@ class Rebuild::Work {
             case Phase::published:
                 return make_error(ErrorCode::config, "the build is published; begin another one");
             case Phase::unknown:
-                return make_error(ErrorCode::config,
-                                  "nobody knows whether the build is published; begin another one");
+                return make_error(
+                    ErrorCode::config,
+                    "it is unknown whether the build was published; begin another one");
             case Phase::abandoned:
                 return make_error(ErrorCode::config, "the build was given up; begin another one");
             case Phase::lost:

@@ -78,7 +78,7 @@ TEST(HostsTest, WithoutOneThatTakesWritesEachRefusalIsNamedAtTheDeadline) {
     farm.silent[2] = true;
     const auto found = farm.find(200ms);
     EXPECT_TRUE(failed_with(found, ErrorCode::unavailable,
-                            "no host takes writes: a: refused; b: is a standby, or reads only; c: "
+                            "no host takes writes: a: refused; b: is a standby or read-only; c: "
                             "no answer; nothing was applied"));
     EXPECT_GT(farm.dialled.size(), 3U) << "it dials again";
     EXPECT_LT(farm.dialled.size(), 200U) << "with pauses";

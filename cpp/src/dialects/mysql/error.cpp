@@ -140,8 +140,8 @@ SqlCondition condition_of(unsigned number, std::string_view text) {
 }
 
 constexpr std::string_view kLostRights =
-    "; triggers run with the rights of the account that made them, which is gone or has lost "
-    "TRIGGER: create_tables() by an account that has it makes hotcount's anew";
+    "; a trigger runs with the rights of the account that created it, which was dropped or has "
+    "lost TRIGGER: create_tables() by an account with TRIGGER recreates hotcount's triggers";
 
 // The setting or the missing rights behind an error whose message does not name them.
 std::string_view cause_of(unsigned number, std::string_view text) {
@@ -157,7 +157,7 @@ std::string_view cause_of(unsigned number, std::string_view text) {
         case 1461:
             return "; max_prepared_stmt_count bounds the statements of all the server's clients";
         case 1317:
-            return "; somebody called KILL QUERY on the session";
+            return "; another client ran KILL QUERY on the session";
         case 1969:
             return "; the setting is max_statement_time, the server's or the user's";
         case 3024:
@@ -228,15 +228,16 @@ Error password_kept(const std::string& name, const std::string& method) {
         ErrorCode::auth,
         name + ": the server asks for the password in clear text, or in a way that it can read" +
             (method.empty() ? "" : " (its method is \"" + method + "\")") +
-            ", and has not shown who it is: the password was not sent. It may be over verified TLS "
-            "(?ssl_ca=FILE or ?ssl_fingerprint=HEX), or a Unix socket");
+            ", and has not proved its identity: the password was not sent. Connect over verified "
+            "TLS (?ssl_ca=FILE or ?ssl_fingerprint=HEX) or a Unix socket");
 }
 
 Error first_login_refused(const std::string& name) {
     return make_error(
         ErrorCode::auth,
         name +
-            ": the server asks for the password itself, and has not shown who it is: the password "
+            ": the server asks for the password itself, and has not proved its identity: the "
+            "password "
             "was not sent. A server does so if the password is wrong, and at the first login of "
             "the account after a start of the server or a change of the password "
             "(caching_sha2_password). Log in over verified TLS (?ssl_ca=FILE or "

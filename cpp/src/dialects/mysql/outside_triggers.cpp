@@ -234,7 +234,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
                 found.refused = "trigger " + name + " counts the votes of table " +
                                 std::string{row.text(1)} +
                                 " and has the name that one of this table needs: DROP TRIGGER it, "
-                                "or call create_tables() for that table, which names it anew";
+                                "or call create_tables() for that table, which renames it";
             } else if (counts && on_votes) {
                 found.ours.push_back(name);
                 if (owner.empty()) owner = row.text(5);

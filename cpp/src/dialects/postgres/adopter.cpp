@@ -129,14 +129,15 @@ class PostgresAdopter final : public Adopter {
     std::string cannot_add_key(const FoundTable& votes) const override {
         if (!votes.is_partitioned) return {};
         return "is partitioned, and PostgreSQL makes a unique key there only under a lock that "
-               "keeps voters out: make it when nobody votes (it has to have the columns of the "
+               "keeps voters out: create it while no process votes (it has to have the columns of "
+               "the "
                "partition key)";
     }
     std::string cannot_add_reference(const FoundTable&, const FoundColumn&, const FoundTable& votes,
                                      const FoundColumn&) const override {
         if (!votes.is_partitioned) return {};
         return "is partitioned, and PostgreSQL adds a foreign key there only under a lock that "
-               "keeps voters out: add it when nobody votes, or say foreign_key=False";
+               "keeps voters out: add it while no process votes, or say foreign_key=False";
     }
     bool checks_references() const override { return true; }
     std::string add_columns(const std::string& table,

@@ -230,7 +230,7 @@ Result<void> PostgresConnection::check_parameters(std::span<const Value> paramet
         const auto* text = std::get_if<std::string_view>(&parameter);
         if (text != nullptr && text->find('\0') != std::string_view::npos) {
             return make_error(ErrorCode::config,
-                              options_.name + ": PostgreSQL has no text with a NUL in it");
+                              options_.name + ": a text of PostgreSQL cannot contain NUL");
         }
     }
     return {};
@@ -372,7 +372,7 @@ Error PostgresConnection::refused() {
     } else if (error.condition == SqlCondition::read_only && !options_.reads_only &&
                (writes_ || state_ == State::idle)) {
         error.code = ErrorCode::unavailable;
-        error.message += "; the server is no primary (any more), nothing was applied";
+        error.message += "; the server is not the primary; nothing was applied";
         leave_host();
         give_up();
     }

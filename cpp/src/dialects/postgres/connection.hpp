@@ -57,8 +57,8 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
 /// The reason why a password was not sent. Follows the database's name.
 inline constexpr const char* kClearTextRefused =
     ": the server asks for the password in clear text (its method is \"password\") and has not "
-    "shown who it is: the password was not sent. It may be over verified TLS "
-    "(?sslmode=verify-full&sslrootcert=FILE), or a Unix socket";
+    "proved its identity: the password was not sent. Connect over verified TLS "
+    "(?sslmode=verify-full&sslrootcert=FILE) or a Unix socket";
 /// The connection's last error of its own as one line.
 std::string connection_message(const Libpq& pq, const pg_conn* connection);
 

@@ -48,7 +48,8 @@ std::size_t find_state(std::string_view text) {
 std::string_view setting_behind(std::string_view state, std::string_view said) {
     if (state == "57014") {
         if (said.find("user request") != std::string_view::npos) {
-            return "; somebody called pg_cancel_backend() on the session; nothing was applied";
+            return "; another client called pg_cancel_backend() on the session; nothing was "
+                   "applied";
         }
         return "; the server's statement_timeout (its own, the database's or the role's) has "
                "passed, "

@@ -124,7 +124,7 @@ Result<void> PostgresConnection::unless_demoted() {
     leave_host();
     give_up();
     return make_error(ErrorCode::unavailable,
-                      options_.name + ": the server is no primary any more; nothing was applied",
+                      options_.name + ": the server is no longer the primary; nothing was applied",
                       std::string{kReadOnlyState}, SqlCondition::read_only);
 }
 

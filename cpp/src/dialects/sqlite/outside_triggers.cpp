@@ -203,8 +203,8 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
         return make_error(ErrorCode::config,
                           "the triggers of table " + options.vote_table +
                               " that count what others write are incomplete, or are those of "
-                              "another "
-                              "strategy; create_tables() makes them anew; nothing was applied");
+                              "another strategy; create_tables() recreates them; nothing was "
+                              "applied");
     }
 
     static Result<void> find_taken(sql::Connection& connection, const VotesOptions& options,

@@ -34,7 +34,7 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
     if (place() == CountPlace::journal && !counted && empty_cells) {
         return "-- The counts, of one moment; voters go on. What the application writes later "
                "without hotcount\n-- is not counted: call reconcile() when all processes use "
-               "hotcount. It keeps nobody waiting.\n" +
+               "hotcount. It blocks no other session.\n" +
                fill_text(names, dialect, options_.strategy, keeps);
     }
     const auto marks =

@@ -74,9 +74,8 @@ std::string lag_of_item_count(const VotesOptions& options) {
            "longer of fold_interval (" +
            pause +
            " ms) and 20 times what the last fold took (60 s at most), and one fold more; later "
-           "while somebody "
-           "holds the item's row, and once a process folds where all that voted have ended; a row "
-           "that outside_writes counts after " +
+           "while another session holds the item's row, and, once all processes that voted have "
+           "ended, after another process's fold; a row that outside_writes counts after " +
            std::to_string(microseconds_of(look_pause(options)) / 1000) +
            " ms, up to a tenth more and one fold, while a process is open that has voted or read "
            "counts; "
