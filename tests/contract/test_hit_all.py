@@ -173,7 +173,7 @@ def test_a_block_refuses_all(counter_store: Store) -> None:
     assert hit_all([(one, "a"), (other, "b")]).remaining == 6
 
 
-def test_a_limiter_that_looks_on_keeps_nobody_from_taking(counter_store: Store) -> None:
+def test_a_shadow_limiter_keeps_no_other_from_taking(counter_store: Store) -> None:
     strict = hotcount.Limiter(counter_store, TEN, name="strict")
     shadow = hotcount.Limiter(counter_store, FIVE, name="shadow", shadow=True)
     taken = hit_all([(strict, "a", 4), (shadow, "b", 4)])

@@ -153,15 +153,15 @@ class RetryingCounter {
     std::size_t close(Timeout timeout = {});
 
   private:
-    struct Held;
-    explicit RetryingCounter(std::unique_ptr<Held> held);
+    struct State;
+    explicit RetryingCounter(std::unique_ptr<State> state);
     Result<std::string> name_of(std::string_view key) const;
     std::shared_ptr<RetryBatch> make_batch(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> amounts, Deadline deadline,
                                            const redis::Cancelled* cancelled,
                                            Completion<BatchResult<Added>> done) const;
 
-    const std::unique_ptr<Held> held_;
+    const std::unique_ptr<State> state_;
 };
 
 class RetryingPeriodCounter {
@@ -203,10 +203,10 @@ class RetryingPeriodCounter {
     std::size_t close(Timeout timeout = {});
 
   private:
-    class Held;
-    explicit RetryingPeriodCounter(std::shared_ptr<Held> held);
+    class State;
+    explicit RetryingPeriodCounter(std::shared_ptr<State> state);
 
-    const std::shared_ptr<Held> held_;
+    const std::shared_ptr<State> state_;
 };
 
 /// A config error for a bad option of the queue.

@@ -36,14 +36,14 @@ Result<void> check_retry_queue(const RetryQueue& queue) {
 }
 
 // One engine for each process.
-struct RetryingCounter::Held {
+struct RetryingCounter::State {
     std::shared_ptr<const RetrySettings> settings;
     ForkLocal<std::shared_ptr<RetryEngine>> engine;
 };
 
-RetryingCounter::RetryingCounter(std::unique_ptr<Held> held) : held_(std::move(held)) {}
+RetryingCounter::RetryingCounter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-RetryingCounter::~RetryingCounter() { (void)held_->engine.get()->stop(); }
+RetryingCounter::~RetryingCounter() { (void)state_->engine.get()->stop(); }
 
 Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     std::shared_ptr<redis::Client> client, CounterOptions options, RetryQueue queue) {
@@ -61,26 +61,26 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
         }
         return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(engine));
     };
-    auto held = std::unique_ptr<Held>(new Held{
+    auto state = std::unique_ptr<State>(new State{
         .settings = settings, .engine = ForkLocal<std::shared_ptr<RetryEngine>>(make_engine)});
-    return std::shared_ptr<RetryingCounter>(new RetryingCounter(std::move(held)));
+    return std::shared_ptr<RetryingCounter>(new RetryingCounter(std::move(state)));
 }
 
-const RetryQueue& RetryingCounter::queue() const { return held_->settings->queue; }
-RetryStats RetryingCounter::stats() const { return held_->engine.get()->stats(); }
+const RetryQueue& RetryingCounter::queue() const { return state_->settings->queue; }
+RetryStats RetryingCounter::stats() const { return state_->engine.get()->stats(); }
 
 std::vector<std::string> RetryingCounter::take_silent() {
-    return held_->engine.get()->take_silent();
+    return state_->engine.get()->take_silent();
 }
 
 std::size_t RetryingCounter::close(Timeout timeout) {
-    return held_->engine.get()->drain(held_->settings->client->deadline(timeout));
+    return state_->engine.get()->drain(state_->settings->client->deadline(timeout));
 }
 
 // The key in full, or the error that refuses it.
 Result<std::string> RetryingCounter::name_of(std::string_view key) const {
     HOTCOUNT_TRY(check_key(key));
-    const RetrySettings& settings = *held_->settings;
+    const RetrySettings& settings = *state_->settings;
     std::string name = full_key(settings.client->options().prefix, settings.options.prefix, key);
     HOTCOUNT_TRY(key_beside(name, "window"));
     return name;
@@ -90,15 +90,16 @@ void RetryingCounter::add_async(std::string_view key, std::int64_t n, Completion
                                 AsyncCall call) {
     auto name = name_of(key);
     if (!name) return done(std::move(name).error());
-    held_->engine.get()->push(std::move(*name), n, held_->settings->client->deadline(call.timeout),
-                              std::move(done), call.cancelled);
+    state_->engine.get()->push(std::move(*name), n,
+                               state_->settings->client->deadline(call.timeout), std::move(done),
+                               call.cancelled);
 }
 
 Result<Added> RetryingCounter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(std::string name, name_of(key));
-    const Deadline deadline = held_->settings->client->deadline(timeout);
+    const Deadline deadline = state_->settings->client->deadline(timeout);
     return wait_for_added(key, deadline, [&](Completion<Added> done) {
-        held_->engine.get()->add_waiting(std::move(name), n, deadline, std::move(done));
+        state_->engine.get()->add_waiting(std::move(name), n, deadline, std::move(done));
     });
 }
 
@@ -119,9 +120,9 @@ std::shared_ptr<RetryBatch> RetryingCounter::make_batch(std::span<const std::str
         }
     }
     return std::make_shared<RetryBatch>(
-        *held_->settings, std::move(elements), std::move(result),
-        [queue = held_->engine.get(), deadline, cancelled](RetryBatch::Element& element,
-                                                           Completion<Added> settle) {
+        *state_->settings, std::move(elements), std::move(result),
+        [queue = state_->engine.get(), deadline, cancelled](RetryBatch::Element& element,
+                                                            Completion<Added> settle) {
             queue->push(std::move(element.key), element.n, deadline, std::move(settle), cancelled);
         },
         std::move(done));
@@ -130,7 +131,7 @@ std::shared_ptr<RetryBatch> RetryingCounter::make_batch(std::span<const std::str
 void RetryingCounter::add_many_async(std::span<const std::string_view> keys,
                                      std::span<const std::int64_t> amounts,
                                      Completion<BatchResult<Added>> done, AsyncCall call) {
-    make_batch(keys, amounts, held_->settings->client->deadline(call.timeout), call.cancelled,
+    make_batch(keys, amounts, state_->settings->client->deadline(call.timeout), call.cancelled,
                std::move(done))
         ->go_on();
 }
@@ -138,7 +139,7 @@ void RetryingCounter::add_many_async(std::span<const std::string_view> keys,
 BatchResult<Added> RetryingCounter::add_many(std::span<const std::string_view> keys,
                                              std::span<const std::int64_t> amounts,
                                              Timeout timeout) {
-    const Deadline deadline = held_->settings->client->deadline(timeout);
+    const Deadline deadline = state_->settings->client->deadline(timeout);
     return wait_for_batch(deadline, [&](Completion<BatchResult<Added>> done) {
         return make_batch(keys, amounts, deadline, nullptr, std::move(done));
     });

@@ -8,20 +8,20 @@
 namespace hotcount {
 
 // The state that unanswered calls keep alive.
-class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
+class RetryingPeriodCounter::State : public std::enable_shared_from_this<State> {
   public:
-    Held(std::shared_ptr<const RetrySettings> settings, std::shared_ptr<PeriodCounter> periods,
-         std::shared_ptr<RetryEngine> engine)
+    State(std::shared_ptr<const RetrySettings> settings, std::shared_ptr<PeriodCounter> periods,
+          std::shared_ptr<RetryEngine> engine)
         : settings_(std::move(settings)),
           periods_(std::move(periods)),
           engine_([settings = settings_, first = std::move(engine)]() mutable {
               // The first engine is this process's; a forked child makes one without the journal.
-              auto held = std::exchange(first, nullptr);
-              if (!held) {
-                  held =
+              auto made = std::exchange(first, nullptr);
+              if (!made) {
+                  made =
                       std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
               }
-              return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(held));
+              return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(made));
           }) {}
 
     RetryEngine& engine() { return *engine_.get(); }
@@ -117,9 +117,10 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
     ForkLocal<std::shared_ptr<RetryEngine>> engine_;
 };
 
-RetryingPeriodCounter::RetryingPeriodCounter(std::shared_ptr<Held> held) : held_(std::move(held)) {}
+RetryingPeriodCounter::RetryingPeriodCounter(std::shared_ptr<State> state)
+    : state_(std::move(state)) {}
 
-RetryingPeriodCounter::~RetryingPeriodCounter() { (void)held_->engine().stop(); }
+RetryingPeriodCounter::~RetryingPeriodCounter() { (void)state_->engine().stop(); }
 
 Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
     std::shared_ptr<redis::Client> client, PeriodCounterOptions options, RetryQueue queue) {
@@ -129,43 +130,43 @@ Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
         RetrySettings{std::move(client), {}, std::move(queue)});
     HOTCOUNT_TRY_ASSIGN(auto engine, RetryEngine::open(settings));
     return std::shared_ptr<RetryingPeriodCounter>(new RetryingPeriodCounter(
-        std::make_shared<Held>(std::move(settings), std::move(periods), std::move(engine))));
+        std::make_shared<State>(std::move(settings), std::move(periods), std::move(engine))));
 }
 
-const RetryQueue& RetryingPeriodCounter::queue() const { return held_->settings().queue; }
-RetryStats RetryingPeriodCounter::stats() const { return held_->engine().stats(); }
+const RetryQueue& RetryingPeriodCounter::queue() const { return state_->settings().queue; }
+RetryStats RetryingPeriodCounter::stats() const { return state_->engine().stats(); }
 
 std::vector<std::string> RetryingPeriodCounter::take_silent() {
-    return held_->engine().take_silent();
+    return state_->engine().take_silent();
 }
 
 std::size_t RetryingPeriodCounter::close(Timeout timeout) {
-    return held_->engine().drain(held_->deadline(timeout));
+    return state_->engine().drain(state_->deadline(timeout));
 }
 
 void RetryingPeriodCounter::add_async(std::string_view key, std::int64_t n,
                                       std::optional<Instant> at, Completion<Added> done,
                                       AsyncCall call) {
-    held_->start({.key = std::string{key},
-                  .n = n,
-                  .at = at,
-                  .deadline = held_->deadline(call.timeout),
-                  .cancelled = call.cancelled,
-                  .done = std::move(done)},
-                 false);
+    state_->start({.key = std::string{key},
+                   .n = n,
+                   .at = at,
+                   .deadline = state_->deadline(call.timeout),
+                   .cancelled = call.cancelled,
+                   .done = std::move(done)},
+                  false);
 }
 
 Result<Added> RetryingPeriodCounter::add(std::string_view key, std::int64_t n,
                                          std::optional<Instant> at, Timeout timeout) {
-    const Deadline deadline = held_->deadline(timeout);
+    const Deadline deadline = state_->deadline(timeout);
     return wait_for_added(key, deadline, [&](Completion<Added> done) {
-        held_->start({.key = std::string{key},
-                      .n = n,
-                      .at = at,
-                      .deadline = deadline,
-                      .cancelled = nullptr,
-                      .done = std::move(done)},
-                     true);
+        state_->start({.key = std::string{key},
+                       .n = n,
+                       .at = at,
+                       .deadline = deadline,
+                       .cancelled = nullptr,
+                       .done = std::move(done)},
+                      true);
     });
 }
 
@@ -174,8 +175,8 @@ void RetryingPeriodCounter::add_many_async(std::span<const std::string_view> key
                                            std::optional<Instant> at,
                                            Completion<BatchResult<Added>> done, AsyncCall call) {
     if (at && !Calendar::takes(*at)) return done(bad_time("at"));
-    held_
-        ->make_batch(keys, amounts, at, held_->deadline(call.timeout), call.cancelled,
+    state_
+        ->make_batch(keys, amounts, at, state_->deadline(call.timeout), call.cancelled,
                      std::move(done))
         ->go_on();
 }
@@ -185,9 +186,9 @@ Result<BatchResult<Added>> RetryingPeriodCounter::add_many(std::span<const std::
                                                            std::optional<Instant> at,
                                                            Timeout timeout) {
     if (at && !Calendar::takes(*at)) return bad_time("at");
-    const Deadline deadline = held_->deadline(timeout);
+    const Deadline deadline = state_->deadline(timeout);
     return wait_for_batch(deadline, [&](Completion<BatchResult<Added>> done) {
-        return held_->make_batch(keys, amounts, at, deadline, nullptr, std::move(done));
+        return state_->make_batch(keys, amounts, at, deadline, nullptr, std::move(done));
     });
 }
 

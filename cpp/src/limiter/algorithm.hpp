@@ -187,7 +187,7 @@ struct JointHit {
     LimiterBackend* backend;
     std::string key;
     std::int64_t cost;
-    bool looks_on;  ///< Option `shadow`: a refusal does not keep the others from taking.
+    bool is_shadow;  ///< Of a shadow limiter: a refusal does not keep the others from taking.
 };
 
 /// The store of a backend.
@@ -227,7 +227,7 @@ class LimiterBackend {
     virtual void hit_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                           const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) = 0;
     /// Takes all of the hits or none, in one step. Their keys differ, and their backends have the
-    /// same LimiterPlace::joins. A hit that looks on and is refused takes nothing.
+    /// same LimiterPlace::joins. A refused hit of a shadow limiter takes nothing.
     virtual void hit_together(std::vector<JointHit>, const AsyncCall&,
                               Completion<std::vector<Outcome>>) {}
     /// Creates the tables that the store needs before the first hit; most stores need none.

@@ -46,7 +46,7 @@ class JointCall {
     static Error refuse(const std::string& what) {
         return make_error(ErrorCode::config, "hit_all " + what);
     }
-    static std::string told(const Limiter& limiter) {
+    static std::string describe(const Limiter& limiter) {
         return printable(limiter.options_.name) + " (" + limiter.backend_->place().name + ")";
     }
     // Outage policies apply only if each of the limiters has one.
@@ -84,7 +84,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
             return refuse(
                 "takes several keys in one step on one Memory or one Redis, there without "
                 "sliding_log; it got " +
-                told(first) + " and " + told(limiter) +
+                describe(first) + " and " + describe(limiter) +
                 ": hit() them one after another, and refund() when one refuses");
         }
         if (is_new) {
@@ -98,10 +98,10 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
             return refuse("got costs of one key that do not fit in signed 64 bits together");
         }
         // If one of the limiters is no shadow, both hits of the key must fit.
-        same.looks_on = same.looks_on && limiter.options_.shadow;
-        std::shared_ptr<Limiter>& speaker = joint.limiters_[place->second];
-        if (strictness(limiter.options_.on_error) > strictness(speaker->options_.on_error)) {
-            speaker = hit.limiter;
+        same.is_shadow = same.is_shadow && limiter.options_.shadow;
+        std::shared_ptr<Limiter>& strictest = joint.limiters_[place->second];
+        if (strictness(limiter.options_.on_error) > strictness(strictest->options_.on_error)) {
+            strictest = hit.limiter;
             same.backend = limiter.backend_.get();
         }
     }
@@ -109,7 +109,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
 }
 
 JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
-    const auto refuses = [&](std::size_t i) { return !outcomes[i].allowed && !hits_[i].looks_on; };
+    const auto refuses = [&](std::size_t i) { return !outcomes[i].allowed && !hits_[i].is_shadow; };
     bool refused = false;
     std::size_t most = 0;
     std::int64_t remaining = outcomes.front().remaining;
@@ -127,7 +127,7 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     for (const std::size_t place : places_) {
         joint.answered_by.push_back(outcomes[place].instead);
     }
-    joint.decision = to_decision(outcome, joint.limiter->options().rates, hits_[most].looks_on);
+    joint.decision = to_decision(outcome, joint.limiter->options().rates, hits_[most].is_shadow);
     return joint;
 }
 
@@ -187,7 +187,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         bool refused = false;
         for (std::size_t i = 0; i < answers_.size(); ++i) {
             refused =
-                refused || (answers_[i] && !answers_[i]->allowed && !joint_.hits_[i].looks_on);
+                refused || (answers_[i] && !answers_[i]->allowed && !joint_.hits_[i].is_shadow);
         }
         const bool cancelled = call_.cancelled != nullptr && *call_.cancelled;
         // If this process stalled, the leases have ended and other hits may have the units.
@@ -373,7 +373,7 @@ void MemoryLimiterBackend::hit_together(std::vector<JointHit> hits, const AsyncC
         for (std::size_t i = 0; i < hits.size(); ++i) {
             auto looked = of(hits[i]).look(hits[i].key, places.find(i), hits[i].cost);
             if (!looked) return std::move(looked).error();
-            refused = refused || !(looked->allowed || hits[i].looks_on);
+            refused = refused || !(looked->allowed || hits[i].is_shadow);
             outcomes.push_back(*looked);
         }
         if (refused) return outcomes;

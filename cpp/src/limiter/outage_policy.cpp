@@ -141,12 +141,12 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
         const JointHit& hit = hits[i];
         const OutageAnswers& answers = *hit.backend->stand_in();
         if (answers.local) {
-            local.push_back({answers.local.get(), hit.key, hit.cost, hit.looks_on});
+            local.push_back({answers.local.get(), hit.key, hit.cost, hit.is_shadow});
             places.push_back(i);
             continue;
         }
         HOTCOUNT_TRY_ASSIGN(outcomes[i], answers.decide(hit.key, hit.cost, Take::all));
-        refused = refused || !(outcomes[i].allowed || hit.looks_on);
+        refused = refused || !(outcomes[i].allowed || hit.is_shadow);
     }
     if (local.empty()) return outcomes;
     Result<std::vector<Outcome>> counted{std::vector<Outcome>{}};

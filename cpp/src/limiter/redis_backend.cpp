@@ -175,7 +175,7 @@ class ScriptBackend final : public LimiterBackend {
             const auto& backend = static_cast<const ScriptBackend&>(hit.backend->innermost());
             keys.push_back(hit.key);
             words.emplace_back(backend.step_name_);
-            words.emplace_back(hit.looks_on ? "1" : "0");
+            words.emplace_back(hit.is_shadow ? "1" : "0");
             words.push_back(backend.to_price(hit.cost));
             words.push_back(std::to_string((backend.shared_.size() - kNumbers) / 3));
             words.insert(words.end(), backend.shared_.begin() + kNumbers, backend.shared_.end());

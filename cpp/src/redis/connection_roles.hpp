@@ -73,19 +73,19 @@ class ConnectionRoles {
   public:
     /// The pending work of the connection.
     struct Work {
-        bool to_send;           ///< Bytes that the limits allow to be sent.
-        bool half_sent;         ///< Encoded bytes are among them.
-        std::size_t in_flight;  ///< Commands that are not answered, or the calls in them.
+        bool to_send;      ///< Bytes that the limits allow to be sent.
+        bool half_sent;    ///< Encoded bytes are among them.
+        std::size_t load;  ///< Multiplexer::load(): 0 if no reply is due.
     };
 
-    /// With this much in flight (Work::in_flight), new callers leave sending to the reader, which
-    /// after each reply sends all commands queued since. That makes fewer, larger sends.
-    static constexpr std::size_t kEagerFlights = 4;
+    /// From this load on, new callers leave sending to the reader, which after each reply sends all
+    /// commands queued since. That makes fewer, larger sends.
+    static constexpr std::size_t kReaderSendsFrom = 4;
 
     enum class Next : std::uint8_t { write, read, sleep };
     /// The next step of a caller that is awake and holds no role.
     Next next(const Work& work) const {
-        const bool reader_sends = reading_ && !work.half_sent && work.in_flight >= kEagerFlights;
+        const bool reader_sends = reading_ && !work.half_sent && work.load >= kReaderSendsFrom;
         if (may_send(work) && !reader_sends) return Next::write;
         if (!reading_ && !writing_ && has_to_read(work)) return Next::read;
         return Next::sleep;
@@ -94,7 +94,7 @@ class ConnectionRoles {
     /// Whether there are bytes to send and no caller is the writer.
     bool may_send(const Work& work) const { return !writing_ && !blocked_ && work.to_send; }
     /// Whether there is anything to wait for at the socket.
-    bool has_to_read(const Work& work) const { return work.in_flight > 0 || blocked_; }
+    bool has_to_read(const Work& work) const { return work.load > 0 || blocked_; }
     /// Whether the reader may begin to wait for the socket. If not, it gives its role up or writes
     /// first.
     bool may_wait_for_socket(const Work& work) const {

@@ -91,7 +91,7 @@ class Multiplexer {
     /// or, with a server that answers within kSoon, the calls in them. Calls that wait for the next
     /// reply travel as fewer commands; with a distant server that wait would cost up to a round
     /// trip.
-    std::size_t under_way() const { return answers_soon() ? calls_in_flight_ : flights_.size(); }
+    std::size_t load() const { return answers_soon() ? calls_in_flight_ : flights_.size(); }
     /// Whether the last reply came soon.
     bool answers_soon() const { return round_trip_ < kSoon; }
     /// Calls that wait, are under way or have just ended.

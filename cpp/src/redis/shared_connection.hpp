@@ -162,7 +162,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     bool reached(const Goal& goal) const;
     ConnectionRoles::Work work() const {
         const bool to_send = !dialing_ && multiplexer_.has_to_send();
-        return {to_send, multiplexer_.half_sent(), multiplexer_.under_way()};
+        return {to_send, multiplexer_.half_sent(), multiplexer_.load()};
     }
     SteadyTime wait_until(const Goal& goal, Deadline deadline) const;
     void write(Lock& lock, const Goal& goal, Deadline deadline);

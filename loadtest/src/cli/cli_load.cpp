@@ -335,7 +335,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
         for (const std::string& name : group.strategies) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             HOTCOUNT_TRY(check_exec(strategy));
-            if (strategy.plain && strategy.store == StoreKind::redis &&
+            if (strategy.plain && strategy.store == StrategyStore::redis &&
                 !manages(settings, ServerKind::redis)) {
                 return make_error(
                     ErrorCode::config,
@@ -358,9 +358,10 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     };
     const bool sets = is_for(WorkloadKind::zset);
     const bool on_sql = any(&Strategy::on_sql);
-    const bool on_redis = any([](const Strategy& one) { return one.store == StoreKind::redis; });
+    const bool on_redis =
+        any([](const Strategy& one) { return one.store == StrategyStore::redis; });
     const bool slots = any([](const Strategy& one) {
-        return one.workload == WorkloadKind::counters && one.store == StoreKind::sql;
+        return one.workload == WorkloadKind::counters && one.store == StrategyStore::sql;
     });
     const bool own_tables = !any([](const Strategy& one) {
         return one.workload != WorkloadKind::votes || one.exec || one.plain;

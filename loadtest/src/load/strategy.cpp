@@ -20,16 +20,16 @@ constexpr ReadPromise kExact{ReadPromise::Kind::exact};
 constexpr ReadPromise kEventual{ReadPromise::Kind::eventual};
 
 // The ways of a workload on one or two stores, in the order of the lists; `facts`: what they share.
-void add(std::vector<Strategy>& all, std::initializer_list<StoreKind> stores,
+void add(std::vector<Strategy>& all, std::initializer_list<StrategyStore> stores,
          std::initializer_list<std::string_view> ways, Strategy facts) {
     for (const std::string_view way : ways) {
-        for (const StoreKind store : stores) {
+        for (const StrategyStore store : stores) {
             Strategy& one = all.emplace_back(facts);
             one.store = store;
             one.way = way;
-            one.in_process |= store == StoreKind::memory;
-            one.name = store == StoreKind::memory              ? "memory"
-                       : store == StoreKind::redis             ? "redis"
+            one.in_process |= store == StrategyStore::memory;
+            one.name = store == StrategyStore::memory          ? "memory"
+                       : store == StrategyStore::redis         ? "redis"
                        : facts.workload == WorkloadKind::votes ? ""
                                                                : "slots";
             if (!one.name.empty() && !way.empty()) one.name += '/';
@@ -39,7 +39,8 @@ void add(std::vector<Strategy>& all, std::initializer_list<StoreKind> stores,
 }
 
 std::vector<Strategy> make_strategies() {
-    constexpr auto kSql = StoreKind::sql, kMemory = StoreKind::memory, kRedis = StoreKind::redis;
+    constexpr auto kSql = StrategyStore::sql, kMemory = StrategyStore::memory,
+                   kRedis = StrategyStore::redis;
     std::vector<Strategy> all;
 
     Strategy votes{WorkloadKind::votes, kSql, {}, {}, kExact};
@@ -128,14 +129,14 @@ Error refuse_row_name(std::string_view strategy, std::string_view callers) {
 
 /// exec:COMMAND, whatever the command.
 Strategy exec_strategy(std::string_view name) {
-    Strategy strategy{WorkloadKind::votes, StoreKind::sql, std::string{name.substr(kExec.size())},
-                      std::string{name}, kExact};
+    Strategy strategy{WorkloadKind::votes, StrategyStore::sql,
+                      std::string{name.substr(kExec.size())}, std::string{name}, kExact};
     strategy.exec = true;
     return strategy;
 }
 
 Strategy nothing() {
-    Strategy strategy{WorkloadKind::counters, StoreKind::memory, kNothing, kNothing, kEventual};
+    Strategy strategy{WorkloadKind::counters, StrategyStore::memory, kNothing, kNothing, kEventual};
     strategy.expires = strategy.in_process = true;
     return strategy;
 }
@@ -146,7 +147,7 @@ std::optional<Strategy> find(std::string_view name, std::optional<WorkloadKind> 
     if (name.starts_with(kExec) && workload.value_or(WorkloadKind::votes) == WorkloadKind::votes) {
         return exec_strategy(name);
     }
-    const StoreKind preferred = with_redis ? StoreKind::redis : StoreKind::memory;
+    const StrategyStore preferred = with_redis ? StrategyStore::redis : StrategyStore::memory;
     for (const Strategy& strategy : all_strategies()) {
         if (workload && strategy.workload != *workload) continue;
         if (strategy.name == name) return strategy;
@@ -200,7 +201,7 @@ std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, boo
     std::vector<std::string> names;
     for (const Strategy& strategy : all_strategies()) {
         if (workload && strategy.workload != *workload) continue;
-        if (strategy.store == StoreKind::redis && !with_redis) continue;
+        if (strategy.store == StrategyStore::redis && !with_redis) continue;
         names.push_back(strategy.name);
     }
     return names;
@@ -240,7 +241,7 @@ Result<std::vector<std::string>> parse_strategies(std::string_view text,
                 ErrorCode::config,
                 fmt::format("'{}' is no strategy; it takes all, {}", name, list_of_all()));
         }
-        if (strategy->store == StoreKind::redis && !with_redis) {
+        if (strategy->store == StrategyStore::redis && !with_redis) {
             return make_error(ErrorCode::config,
                               fmt::format("{} needs a Redis: --redis URL, or --managed redis to "
                                           "start a private one",

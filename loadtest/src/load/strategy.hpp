@@ -45,7 +45,7 @@ std::string_view to_string(WorkloadKind kind);
 Result<WorkloadKind> parse_workload(std::string_view text);
 
 /// Where votes and counters are counted.
-enum class StoreKind : std::uint8_t { sql, memory, redis };
+enum class StrategyStore : std::uint8_t { sql, memory, redis };
 
 /// The writes acknowledged before a read was sent that the read includes.
 struct ReadPromise {
@@ -63,7 +63,7 @@ struct ReadPromise {
 };
 struct Strategy {
     WorkloadKind workload;
-    StoreKind store;
+    StrategyStore store;
     /// The library's name for it; counters: also empty, ttl, retry or a racy way; exec: the command.
     std::string way;
     std::string name;  ///< In full, as above.
@@ -79,7 +79,7 @@ struct Strategy {
 
     /// True if the strategy has tables.
     bool on_sql() const {
-        return workload == WorkloadKind::votes || store == StoreKind::sql || views;
+        return workload == WorkloadKind::votes || store == StrategyStore::sql || views;
     }
     /// `exact`: for exec, whether the program declares its reads exact.
     ReadPromise reads_if(bool exact) const {

@@ -20,11 +20,11 @@ std::optional<std::string> why_not_again(const TrialSettings& settings, const St
     if (!settings.tables.empty()) {
         return "the votes were taken out of the tables after the audit, because they are your own";
     }
-    if (strategy.store == StoreKind::memory) {
+    if (strategy.store == StrategyStore::memory) {
         return "the counts are in the memory of the run, which ends with it";
     }
     if (settings.managed_redis && names_a_group(settings.redis_url) &&
-        strategy.store == StoreKind::redis) {
+        strategy.store == StrategyStore::redis) {
         return "the keys are in the private servers of the run, which end with it; --redis with "
                "servers of yours, or --managed redis, keeps them";
     }

@@ -43,7 +43,7 @@ class StopWatch {
 
 bool on_server(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
-    return strategy && (strategy->store == StoreKind::redis || strategy->views ||
+    return strategy && (strategy->store == StrategyStore::redis || strategy->views ||
                         (strategy->on_sql() && on_database_server(settings.database_url)));
 }
 
@@ -225,7 +225,7 @@ class TrialRun {
 
 bool on_redis(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
-    return strategy && strategy->store == StoreKind::redis;
+    return strategy && strategy->store == StrategyStore::redis;
 }
 
 Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
@@ -241,7 +241,7 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     fresh.started = utc_now();
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     const bool on_server =
-        strategy.store != StoreKind::sql || on_database_server(settings.database_url);
+        strategy.store != StrategyStore::sql || on_database_server(settings.database_url);
     if (on_server && settings.key_prefix.empty()) {
         fresh.settings.key_prefix = fresh_key_prefix();
     }
@@ -265,7 +265,7 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
         return done.error();
     }
     const auto* const kept = kept_redis(hooks.redis);
-    if (kept && settings.keep && strategy.store == StoreKind::redis) {
+    if (kept && settings.keep && strategy.store == StrategyStore::redis) {
         note(fresh, "what the private Redis held could not be kept", save_dump(*kept, folder));
     }
     const auto cleaned = (*target)->clean_up();

@@ -183,7 +183,7 @@ Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, Managed* red
                                      Managed* database) {
     BesideLoad beside;
     const auto strategy = find_strategy(settings.strategy);
-    const bool on_redis = strategy && strategy->store == StoreKind::redis;
+    const bool on_redis = strategy && strategy->store == StrategyStore::redis;
     if (settings.bystander && on_redis) {
         HOTCOUNT_TRY_ASSIGN(beside.bystander_, Bystander::start(settings));
     }
@@ -335,7 +335,7 @@ ServerMeter::Reading ServerMeter::read() const {
     Reading reading;
     const auto strategy = find_strategy(settings_.strategy);
     if (!strategy) return reading;
-    const bool on_redis = strategy->store == StoreKind::redis;
+    const bool on_redis = strategy->store == StrategyStore::redis;
     const bool on_server = strategy->on_sql() && on_database_server(settings_.database_url);
     // The questions are not part of the answer.
     const std::pair<bool, const Managed*> servers[] = {{on_redis, redis_}, {on_server, database_}};

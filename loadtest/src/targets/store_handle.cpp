@@ -72,9 +72,9 @@ std::int64_t steady_ns() {
         .count();
 }
 
-Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind store) {
+Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StrategyStore store) {
     StoreHandle handle;
-    if (store == StoreKind::memory) {
+    if (store == StrategyStore::memory) {
         memory::StoreOptions options;
         // Room for every item, and for the keys of twelve seconds if a limiter makes one for each,
         // whatever the store's default bound.

@@ -29,7 +29,7 @@ std::int64_t steady_ns();
 class StoreHandle {
   public:
     /// `store` is memory or redis.
-    static Result<StoreHandle> open(const TrialSettings& settings, StoreKind store);
+    static Result<StoreHandle> open(const TrialSettings& settings, StrategyStore store);
 
     template <class Concept, class Options>
     Result<std::shared_ptr<Concept>> make(Options options) const {

@@ -114,7 +114,7 @@ class VotesTarget final : public SqlTarget {
             options.vote_table = table_name(settings.key_prefix, "vote");
         }
         std::optional<StoreHandle> store;
-        if (strategy.store != StoreKind::sql) {
+        if (strategy.store != StrategyStore::sql) {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
         // A connection for each caller: some strategies have a transaction for each vote.

@@ -116,10 +116,10 @@ TEST(ParseNames, AWrongOneIsNamedWithTheRightOnes) {
 TEST(StrategyNames, TellTheirWorkloadAndStore) {
     const auto gcra = find_strategy("redis/gcra").value();
     EXPECT_EQ(gcra.workload, WorkloadKind::limiter);
-    EXPECT_EQ(gcra.store, StoreKind::redis);
+    EXPECT_EQ(gcra.store, StrategyStore::redis);
     EXPECT_EQ(gcra.way, "gcra");
     EXPECT_EQ(find_strategy("memory/script").value().workload, WorkloadKind::zset);
-    EXPECT_EQ(find_strategy("batched").value().store, StoreKind::sql);
+    EXPECT_EQ(find_strategy("batched").value().store, StrategyStore::sql);
     std::set<std::string> names;
     for (const Strategy& strategy : all_strategies()) {
         EXPECT_TRUE(names.insert(strategy.name).second) << strategy.name;

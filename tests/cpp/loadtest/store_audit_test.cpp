@@ -81,7 +81,7 @@ bool leave_a_key(const Operation& operation, Answer&, memory::Store& store) {
 TEST_F(StoreAuditTest, EverySoundStrategyPasses) {
     settings_.max_operations = 20'000;
     for (const std::string& name : strategies_of({}, false)) {
-        if (find_strategy(name)->store != StoreKind::memory) continue;
+        if (find_strategy(name)->store != StrategyStore::memory) continue;
         const bool counters = find_strategy(name)->workload == WorkloadKind::counters;
         settings_.traffic.mix.unvote = counters ? 10 : 0;
         const TrialResult trial = run(name);

@@ -250,7 +250,7 @@ class Schedule {
     }
 
     ConnectionRoles::Work work() const {
-        return {multiplexer_.has_to_send(), multiplexer_.half_sent(), multiplexer_.under_way()};
+        return {multiplexer_.has_to_send(), multiplexer_.half_sent(), multiplexer_.load()};
     }
 
     Next next(const Caller& caller) const {

@@ -421,26 +421,26 @@ TEST_F(MultiplexerTest, OnlyNoscriptBringsTheText) {
     EXPECT_TRUE(failed_with(outcome(b), ErrorCode::unavailable));
 }
 
-TEST_F(MultiplexerTest, WithAServerThatAnswersSoonEachCallOfACommandIsUnderWay) {
-    const auto under_way_of_three = [&] {
+TEST_F(MultiplexerTest, EachCallOfACommandIsLoadIfTheServerAnswersSoon) {
+    const auto load_of_three = [&] {
         for (const char* const key : {"a", "b", "c"}) run(kCombinable, key, "1");
         EXPECT_EQ(sent().size(), 1U);
-        return multiplexer_.under_way();
+        return multiplexer_.load();
     };
     const auto answer_in = [&](Duration taken) {
         const auto left = std::chrono::steady_clock::now();
         EXPECT_TRUE(multiplexer_.settle(Reply{ReplyArray{of(1), of(2), of(3)}}, left + taken));
     };
-    EXPECT_EQ(under_way_of_three(), 1U) << "nothing is known of the server";
+    EXPECT_EQ(load_of_three(), 1U) << "nothing is known of the server";
     answer_in(-1s);  // However long this thread was kept from running.
-    EXPECT_EQ(multiplexer_.under_way(), 0U);
-    EXPECT_EQ(under_way_of_three(), 3U);
+    EXPECT_EQ(multiplexer_.load(), 0U);
+    EXPECT_EQ(load_of_three(), 3U);
     answer_in(1ms);
-    EXPECT_EQ(under_way_of_three(), 1U) << "over a link";
+    EXPECT_EQ(load_of_three(), 1U) << "over a link";
     answer_in(-1s);
-    EXPECT_EQ(under_way_of_three(), 3U);
+    EXPECT_EQ(load_of_three(), 3U);
     multiplexer_.lost(lost(), true);
-    EXPECT_EQ(multiplexer_.under_way(), 0U);
+    EXPECT_EQ(multiplexer_.load(), 0U);
 }
 
 TEST_F(MultiplexerTest, AServerThatWillServeSoonIsAskedAgainInsideTheDeadline) {

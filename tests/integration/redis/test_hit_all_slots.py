@@ -56,12 +56,12 @@ def test_all_or_none_over_slots(store: hotcount.Redis, algorithm: Any) -> None:
     assert hit_all([(wide, "a", 7), (tight, "b", 2), (wide, "c", 9)])
 
 
-async def test_in_a_loop_and_beside_limiters_that_look_on(store: hotcount.Redis) -> None:
+async def test_in_a_loop_and_beside_shadow_limiters(store: hotcount.Redis) -> None:
     strict = aio.Limiter(store, TEN, name="strict")
-    looks_on = aio.Limiter(store, "1/300 days", name="looks on", shadow=True)
-    decisions = [await aio.hit_all([(strict, "a", 4), (looks_on, "b")]) for _ in range(3)]
+    shadow = aio.Limiter(store, "1/300 days", name="shadow", shadow=True)
+    decisions = [await aio.hit_all([(strict, "a", 4), (shadow, "b")]) for _ in range(3)]
     assert [one.allowed for one in decisions] == [True, True, False]
-    assert [one.violated for one in decisions] == [(), ("looks on",), ("strict", "looks on")]
+    assert [one.violated for one in decisions] == [(), ("shadow",), ("strict", "shadow")]
     assert hotcount.Limiter(store, TEN, name="strict").peek("a").remaining == 2
 
 

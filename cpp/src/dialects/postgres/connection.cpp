@@ -136,7 +136,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     if (standbys_.committed == nullptr) {
         standbys_.committed = std::move(answer_);
         standbys_.heard_warning = standbys_.unsure;
-        if (!queue_nothing()) return lost_connection(true);
+        if (!queue_empty_commit()) return lost_connection(true);
     }
     bool answered = false;
     bool ended_early = false;
@@ -152,7 +152,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
         // The server sends a session two signals for one cancel, and on a busy machine the second
         // may arrive only now. A cancel may have ended either wait.
         standbys_.heard_warning = standbys_.heard_warning || standbys_.unsure;
-        if (!queue_nothing()) break;
+        if (!queue_empty_commit()) break;
     }
     if (!answered && !is_closed()) {
         link_ = Link::awaits_commit;
@@ -172,11 +172,11 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
 
 // Queues an empty commit. If no warning arrived, the statement commits only where the session's
 // settings hide warnings. It is rare and therefore not prepared.
-bool PostgresConnection::queue_nothing() {
+bool PostgresConnection::queue_empty_commit() {
     static const Statements sql{postgres::kSessionSql, {}};
-    static const Statement kNothing{sql["commit_nothing"]};
-    static const Statement kNothingIfUnheard{sql["commit_nothing_unheard"]};
-    return queue(standbys_.heard_warning ? kNothing : kNothingIfUnheard, {},
+    static const Statement kEmptyCommit{sql["empty_commit"]};
+    static const Statement kEmptyCommitIfHidden{sql["empty_commit_if_hidden"]};
+    return queue(standbys_.heard_warning ? kEmptyCommit : kEmptyCommitIfHidden, {},
                  Expected::Kind::question) &&
            queue_sync();
 }

@@ -270,7 +270,7 @@ class PostgresConnection final : public Connection {
     void take_notice(const pg_result* notice);
     Result<void> committed(Deadline deadline, bool cancelled);
     Result<void> await_standbys(Deadline deadline);
-    bool queue_nothing();
+    bool queue_empty_commit();
     Error replicas_unsure();
     bool queue_sync();
     // Sends what is queued and reads until every answer has arrived. False at `until`, when

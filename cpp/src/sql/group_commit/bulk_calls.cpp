@@ -93,14 +93,14 @@ void GroupQueue::await_all(const Portion& portion, const ManyWrites& call, Deadl
     std::vector<std::optional<Result<void>>> left(writes.size());
     bool over = false;
     for (std::size_t i = 0; i < writes.size(); ++i) {
-        std::optional<Result<void>> told = std::move(left[i]);
-        if (!told && writes[i].get() == led) told = answer;
-        if (!told) told = await(writes[i], until, behind != nullptr);
-        if (!told) {
+        std::optional<Result<void>> outcome = std::move(left[i]);
+        if (!outcome && writes[i].get() == led) outcome = answer;
+        if (!outcome) outcome = await(writes[i], until, behind != nullptr);
+        if (!outcome) {
             behind->add(portion.places[i], writes[i]);
             continue;
         }
-        call.settle(portion.places[i], writes[i].get(), *told);
+        call.settle(portion.places[i], writes[i].get(), *outcome);
         if (over || !until.passed()) continue;
         over = true;
         auto rest = leave(writes.subspan(i + 1));
@@ -111,7 +111,7 @@ void GroupQueue::await_all(const Portion& portion, const ManyWrites& call, Deadl
 // The caller's deadline has passed: takes out the writes that are not being written. Returns their
 // errors, and nullopt for the others.
 std::vector<std::optional<Result<void>>> GroupQueue::leave(Writes writes) {
-    std::vector<std::optional<Result<void>>> told(writes.size());
+    std::vector<std::optional<Result<void>>> errors(writes.size());
     const std::lock_guard lock(mutex_);
     const Result<void> late = late_in_queue();
     const Result<void> late_held = late_while_held();
@@ -122,14 +122,14 @@ std::vector<std::optional<Result<void>>> GroupQueue::leave(Writes writes) {
         const auto& group = write->group_;
         if (group->stage == Stage::held) {
             some_held = true;
-            told[i] = late_held;
+            errors[i] = late_held;
         } else if (group->stage == Stage::queued) {
             // This write's caller was asked to lead: await() leads and passes the role on.
             if (group->turn.is_set() && group->writes.front() == write) continue;
             if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
                 groups.push_back(group);
             }
-            told[i] = late;
+            errors[i] = late;
         } else {
             continue;
         }
@@ -138,7 +138,7 @@ std::vector<std::optional<Result<void>>> GroupQueue::leave(Writes writes) {
     const auto is_gone = [](const auto& write) { return write->gone_; };
     for (const auto& group : groups) take_out(group, is_gone);
     if (some_held) take_out_held(is_gone);
-    return told;
+    return errors;
 }
 
 // -- callers that do not --------------------------------------------------------------------------
@@ -200,7 +200,7 @@ void GroupQueue::stop_waiting_for(QueuedWrite& write) {
     BulkCall* const call = std::exchange(write.bulk_, nullptr);
     if (call == nullptr || call->waiting.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     pool_.run(
-        [self = shared_from_this(), held = call->shared_from_this()] { self->hand_in(held); });
+        [self = shared_from_this(), ended = call->shared_from_this()] { self->hand_in(ended); });
 }
 
 void GroupQueue::end_one(const std::shared_ptr<BulkCall>& call) {

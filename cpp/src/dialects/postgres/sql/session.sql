@@ -58,13 +58,13 @@ SELECT EXISTS (
         ) = ?1
 )
 
--- name: commit_nothing
+-- name: empty_commit
 -- Writes nothing to the log and commits. It sets the level of messages itself, whatever the
 -- session's settings are: a second signal of our own cancel may end this wait too.
 SELECT {nothing}
 
--- name: commit_nothing_unheard
--- commit_nothing, run only where the session's settings hide warnings.
+-- name: empty_commit_if_hidden
+-- empty_commit, run only where the session's settings hide warnings.
 SELECT CASE WHEN {hides_warnings} THEN {nothing} END
 
 -- name: nothing

@@ -2,7 +2,8 @@
 -- in the table `steps` by name; frame/hit_keys.lua has their parameters and results.
 -- KEYS states, no two alike, as frame/hit_keys.lua keeps them
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm,
--- 1 if its refusal does not count, the cost, how many rates, and three numbers for each rate
+-- 1 for a shadow limiter (its refusal does not count), the cost, how many rates, and three numbers
+-- for each rate
 -- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1,
 -- reset_after} for each rate in a row; times in microseconds. If one key's error prevented the
 -- call, the error for that key and an empty answer for the others
@@ -67,7 +68,7 @@ end
 
 -- As decide(), with reserved units counted as taken. The retry_after of a rate that refuses allows
 -- for the ends of the leases.
-local function decide_beside(hit)
+local function decide_with_held(hit)
     local answer, _, state, life = decide(hit, hit.text, true)
     if not answer then return nil end
     local cost, held, ended, wait, look, all = hit.cost, hit.held, 0, {}, nil, nil
@@ -93,7 +94,7 @@ end
 local hits, refused, argument = {}, false, 2
 for index, key in ipairs(KEYS) do
     local hit = {
-        key = key, step = steps[ARGV[argument]], looks_on = ARGV[argument + 1] == '1',
+        key = key, step = steps[ARGV[argument]], shadow = ARGV[argument + 1] == '1',
         cost = ARGV[argument + 2] + 0, rates = {}, text = redis.pcall('GET', key),
         blocked_for = 0, held = 0, lasts = 0, live = {},
     }
@@ -107,11 +108,11 @@ for index, key in ipairs(KEYS) do
     hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
     if not hit.answer then
         if not read_mark(hit) then return nothing_done(index, NO_STATE) end
-        hit.answer, hit.allowed, hit.state, hit.life = decide_beside(hit)
+        hit.answer, hit.allowed, hit.state, hit.life = decide_with_held(hit)
         if not hit.answer then return nothing_done(index, NO_STATE) end
         hit.allowed = hit.allowed and hit.blocked_for == 0
     end
-    refused = refused or not (hit.allowed or hit.looks_on)
+    refused = refused or not (hit.allowed or hit.shadow)
     hits[index] = hit
 end
 

@@ -231,8 +231,8 @@ local function make_hit_marked()
         return retry
     end
 
-    -- As decide(), beside what reservations hold.
-    local function decide_beside(mark, text, cost, taking)
+    -- As decide(), with reserved units counted as taken.
+    local function decide_with_held(mark, text, cost, taking)
         local held, fitting = mark.held, what_fits
         if held == 0 or refunds then
             local answer, state, life = decide(text, cost, taking)
@@ -274,13 +274,13 @@ local function make_hit_marked()
     local function reserve(mark, text, n, lease, id)
         for _, one in ipairs(mark.live) do
             if one.id == id then  -- It comes once more.
-                local answer, _, life = decide_beside(mark, text, 1, false)
+                local answer, _, life = decide_with_held(mark, text, 1, false)
                 for place = 1, answer and #answer or 0, 4 do answer[place], answer[place + 2] = 1, 0 end
                 mark.again = true
                 return answer, nil, life
             end
         end
-        local answer, moved, life = decide_beside(mark, text, n, false)
+        local answer, moved, life = decide_with_held(mark, text, n, false)
         if not answer then return nil end
         if mark.ends > now then return answer, moved, life end
         for place = 1, #answer, 4 do
@@ -330,7 +330,7 @@ local function make_hit_marked()
             states[index], fits[index] = state, allowed and left == 0
         end
         local state = states[1] and table.concat(states, ';')
-        local answer, _, looked = decide_beside(mark, state, 1, false)
+        local answer, _, looked = decide_with_held(mark, state, 1, false)
         if not answer then return nil end
         for index = 1, #rates do
             local place = 4 * index
@@ -347,7 +347,7 @@ local function make_hit_marked()
         if rest and rest == text and not marks then return NO_STATE end
         local answer, state, life
         if mode == BLOCK then
-            local looked, moved, lasts = decide_beside(mark, rest, 1, false)
+            local looked, moved, lasts = decide_with_held(mark, rest, 1, false)
             mark.ends, mark.block = now + n, format(' %d', n)
             answer, state, life = looked, moved or rest or '', lasts
         elseif mode == RESERVE then
@@ -358,7 +358,7 @@ local function make_hit_marked()
             -- Hits that are given back are so although the key is blocked.
             local takes = take and mark.ends <= now
             if refunds then takes = rest end
-            answer, state, life = decide_beside(mark, rest, n, takes)
+            answer, state, life = decide_with_held(mark, rest, n, takes)
         end
         if not answer then return NO_STATE end
         if mark.ends > now and mode ~= COMMIT and not mark.again then
