@@ -46,7 +46,7 @@ def without_login(url: str) -> str:
     return f"{scheme}{separator}{rest.partition('?')[0].rpartition('@')[2]}"
 
 
-def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
+def examine_memory(store: hotcount.Memory, url: str) -> list[Finding]:
     """The warning that a Memory store is private to its process."""
     return [
         Finding(
@@ -60,22 +60,22 @@ def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
     ]
 
 
-def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
+def examine(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     """Checks the server of a URL; a server that does not answer is a finding too."""
     kind = kind_of_url(url)
     speaks_tls = url.startswith(("rediss", "valkeys"))
     found: list[Finding] = []
     try:
         if kind == "Database":
-            return _doctor_sql.look(url, processes, names)
+            return _doctor_sql.examine(url, processes, names)
         if _doctor_cluster.is_cluster(url):
-            return _doctor_cluster.look(url)
+            return _doctor_cluster.examine(url)
         with hotcount.connect_store(url) as store:
             if isinstance(store, hotcount.Memory):
-                return look_at_memory(store, url)
+                return examine_memory(store, url)
             if _doctor_sentinel.is_sentinel(url):
-                found += _doctor_sentinel.look(url)
-            found += _doctor_redis.look(store)
+                found += _doctor_sentinel.examine(url)
+            found += _doctor_redis.examine(store)
             if _doctor_sentinel.is_sentinel(url):
                 found += _doctor_redis.acknowledged()
             if is_remote(url) and not speaks_tls:
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
         if kind_of_url(url) == "Database" and missing_file(url):
             findings = [Finding("reachable", "unknown", "there is no such file", chosen, "")]
         else:
-            findings = look_at(url, options.processes, names)
+            findings = examine(url, options.processes, names)
         kept = [each.only_for(chosen) for each in findings]
         reports.append(Report(without_login(url), [each for each in kept if each is not None]))
     code = exit_code(reports)

@@ -56,7 +56,7 @@ def is_cluster(url: str) -> bool:
     return url.partition("://")[0].lower().endswith("+cluster")
 
 
-def look(url: str) -> list[Finding]:
+def examine(url: str) -> list[Finding]:
     """The findings: reads the nodes from the first host that answers, then asks each primary."""
     findings = []
     for host in hosts_of(url):

@@ -54,7 +54,7 @@ def cluster_of(store: hotcount.Redis, info: dict[str, str]) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
-def look(store: hotcount.Redis) -> list[Finding]:
+def examine(store: hotcount.Redis) -> list[Finding]:
     info = info_of(store)
     # The role and persistence of a Sentinel say nothing about the servers that it watches.
     if info.get("redis_mode", info.get("server_mode")) == "sentinel":

@@ -46,7 +46,7 @@ def ask(scheme: str, host: str, query: str, service: str) -> Said:
     return Said(address, fields)
 
 
-def look(url: str) -> list[Finding]:
+def examine(url: str) -> list[Finding]:
     scheme, _, rest = url.partition("://")
     before, _, query = rest.partition("?")
     service = before.rpartition("@")[2].partition("/")[2].partition("/")[0]

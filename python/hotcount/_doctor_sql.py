@@ -22,7 +22,7 @@ SESSIONS = 3
 HOST_S = 3.0
 
 
-def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
+def examine(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     """names: the names of the tables and columns, as parameters of Votes."""
     with hotcount.Database(url) as database:
         settings = database_settings(database)
@@ -37,7 +37,7 @@ def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
         # A server that refuses writes has no tables to check: votes go to its primary.
         if not any(each.check == "role" and each.state == "unsafe" for each in findings):
             findings += hosts(url)
-            findings += _doctor_votes.look(database, names)
+            findings += _doctor_votes.examine(database, names)
         return findings
 
 
@@ -137,9 +137,7 @@ def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int,
     return Finding("version", "ok", found)
 
 
-def durable(
-    settings: dict[str, str], name: str, good: tuple[str, ...], cost: str
-) -> list[Finding]:
+def durable(settings: dict[str, str], name: str, good: tuple[str, ...], cost: str) -> list[Finding]:
     """Checks that a setting has a good value; unknown if the login may not read it."""
     value = settings.get(name)
     if value is None:

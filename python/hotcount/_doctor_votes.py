@@ -39,7 +39,7 @@ LOGIN = (
 )
 
 
-def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
+def examine(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
     """The findings; empty if the default tables do not exist or have no journal."""
     votes = hotcount.Votes(database, **names)
     began = time.monotonic()

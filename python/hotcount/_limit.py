@@ -268,9 +268,9 @@ def may_be_applied(error: BaseException) -> bool:
     return isinstance(error, OutcomeUnknownError) or not isinstance(error, Exception)
 
 
-def leave_alone(call: Any) -> None:
-    """Lets a call of hotcount.aio run in the background: retrieves its exception, so that the loop
-    does not log "exception was never retrieved"."""
+def ignore_outcome(call: Any) -> None:
+    """Lets a call of hotcount.aio run in the background and retrieves its exception, which the loop
+    would log as never retrieved."""
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

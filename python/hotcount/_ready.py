@@ -96,7 +96,7 @@ def missing_votes(
     return None
 
 
-def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
+def probe(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
     target = _doctor.without_login(url)
     kind = kind_of_url(url)
     if kind == "Database" and _doctor.missing_file(url):
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     logger.addHandler(reasons)
     logger.propagate = False
     try:
-        found = [look(url, options, reasons) for url in options.urls]
+        found = [probe(url, options, reasons) for url in options.urls]
     finally:
         logger.removeHandler(reasons)
         logger.propagate = True

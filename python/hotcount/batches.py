@@ -324,7 +324,7 @@ class Counts(Batch[Count]):
         """A batch of these values, for tests and pickle."""
 
 
-def _tell_fastapi() -> bool:
+def _register_with_fastapi() -> bool:
     """Registers batches with FastAPI's encoder, which looks up encoders by type, as lists.
 
     C++ calls this when a batch is made and FastAPI is loaded. False: FastAPI is being imported.

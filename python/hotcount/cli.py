@@ -87,7 +87,7 @@ def sync(options: argparse.Namespace) -> int:
             say("hotcount sync: --page is for votes; 1000 counts of --views are saved at once")
             return BAD_USAGE
         with open_views(options) as views:
-            return told(options, *save_counts(views, options))
+            return print_synced(options, *save_counts(views, options))
     if strategy in IN_CACHE and not options.cache:
         what = "counts are" if strategy == "cached" else "votes wait"
         say(f"hotcount sync: strategy {strategy} needs --cache, where its {what}")
@@ -106,11 +106,11 @@ def sync(options: argparse.Namespace) -> int:
     votes = hotcount.Votes(options.db, options.cache, strategy, **_schema.names_of(options), **more)
     with votes:
         work = save_counts if strategy in IN_CACHE else fold_counts
-        return told(options, *work(votes, options))
+        return print_synced(options, *work(votes, options))
 
 
-def told(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> int:
-    """Prints what `hotcount sync` has done."""
+def print_synced(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> int:
+    """Prints the counts of `hotcount sync` and returns its exit code."""
     if options.json:
         print(json.dumps({"settled": settled, **stats}, indent=2))
     else:

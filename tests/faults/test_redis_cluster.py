@@ -315,7 +315,7 @@ def test_a_node_without_slots_imports_its_first_one(tmp_path: Path) -> None:
 
 def doctor_says(cluster: RedisCluster) -> list[str]:
     """What is said of slots that move."""
-    findings = _doctor_cluster.look(cluster.url)
+    findings = _doctor_cluster.examine(cluster.url)
     return [each.found for each in findings if each.check == "moving slots"]
 
 

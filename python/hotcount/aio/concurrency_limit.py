@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from hotcount._lifetime import AsyncLifetime
-from hotcount._limit import FOLLOWS, PlacePatience, leave_alone, may_be_applied
+from hotcount._limit import FOLLOWS, PlacePatience, ignore_outcome, may_be_applied
 from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import LimiterKey, Seconds
@@ -38,7 +38,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         except BaseException as error:
             if not isinstance(error, Exception):
                 # The cancelled call may not have been sent: release again in the background.
-                leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
+                ignore_outcome(self._owner._release(self.key, self._id, timeout=FOLLOWS))
                 self._is_ended = True
             raise
         self._is_ended = True
@@ -61,7 +61,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
                 await self.release()
             except OutcomeUnknownError:
                 # Once more, in the background.
-                leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
+                ignore_outcome(self._owner._release(self.key, self._id, timeout=FOLLOWS))
 
 
 class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
@@ -102,7 +102,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
                 if may_be_applied(error):
                     # Releases in the background the place that the failed call may hold.
                     with suppress(HotcountError):
-                        leave_alone(self._release(key, holder, timeout=FOLLOWS))
+                        ignore_outcome(self._release(key, holder, timeout=FOLLOWS))
                 raise
 
         patience = PlacePatience(timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
 
-from hotcount._limit import FOLLOWS, leave_alone
+from hotcount._limit import FOLLOWS, ignore_outcome
 from hotcount._types import Seconds
 from hotcount.aio.limiter import Limiter
 from hotcount.errors import HotcountError
@@ -65,7 +65,7 @@ def leave_back(taken: list[Taken[AnyLimiter]]) -> None:
             if by == "local":
                 limiter._refund_local(key, cost, rate=rate)
             else:
-                leave_alone(face(Limiter, limiter).refund(key, cost, rate=rate, timeout=FOLLOWS))
+                ignore_outcome(face(Limiter, limiter).refund(key, cost, rate=rate, timeout=FOLLOWS))
 
 
 async def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from hotcount._core import Handle
-from hotcount._limit import FOLLOWS, leave_alone, may_be_applied
+from hotcount._limit import FOLLOWS, ignore_outcome, may_be_applied
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, Seconds
 from hotcount.errors import HotcountError
@@ -100,7 +100,7 @@ class Reservation(ReservationBase[Reserving]):
             except BaseException as error:
                 if not isinstance(error, Exception):
                     # The interrupted call may not have been sent: cancel in the background.
-                    leave_alone(
+                    ignore_outcome(
                         self._owner._cancel(self.key, self._id, rate=self._rate, timeout=FOLLOWS)
                     )
                 raise
@@ -141,6 +141,6 @@ async def reserve_soon(
         if may_be_applied(error):
             # In the background: the failed call may hold n.
             with suppress(HotcountError):
-                leave_alone(limiter._cancel(key, id, rate=rate, timeout=FOLLOWS))
+                ignore_outcome(limiter._cancel(key, id, rate=rate, timeout=FOLLOWS))
         raise
     return Reservation(limiter, key, n, id, rate, decision)

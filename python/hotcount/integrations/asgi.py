@@ -169,7 +169,7 @@ class RateLimitMiddleware:
         limits = limits_of(scope)
         started = False
 
-        async def tell(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal started
             kind = message["type"]
             if kind in ("http.response.start", "websocket.http.response.start"):
@@ -187,15 +187,15 @@ class RateLimitMiddleware:
             if hit is not None:
                 decision = await limits.take_soon([hit], self._timeout)
                 if not decision:
-                    return await self._answer(decision, scope, receive, tell)
+                    return await self._answer(decision, scope, receive, send_with_headers)
         token = heard_by.set(limits.hear)
         try:
-            await self.app(scope, receive, tell)
+            await self.app(scope, receive, send_with_headers)
         except LimitExceeded as error:
             if started:
                 raise
             limits.hear(error.decision)
-            await self._answer(error.decision, scope, receive, tell)
+            await self._answer(error.decision, scope, receive, send_with_headers)
         finally:
             heard_by.reset(token)
 

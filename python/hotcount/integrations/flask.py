@@ -226,7 +226,7 @@ class Limiter:
             install(app)
         app.extensions["hotcount_limiter"] = self
         app.before_request(self._check_request)
-        app.after_request(self._tell)
+        app.after_request(self._with_headers)
         app.teardown_request(_hear_nothing)
         app.register_error_handler(LimitExceeded, self._answer)
 
@@ -403,7 +403,7 @@ class Limiter:
         _state().limits.hear(error.decision)
         return current_app.handle_user_exception(self._refusal(error.decision, None))
 
-    def _tell(self, response: Response) -> Response:
+    def _with_headers(self, response: Response) -> Response:
         limits = _state().limits
         if limits.is_refused(response.status_code):
             limits.give_back_now(self._timeout)

@@ -446,17 +446,17 @@ def _at_commit(connection: sa.Connection) -> None:
     # For a connection that stays out of its pool. SQLAlchemy calls it before the commit: a fold
     # that is as quick as that leaves the rows to the next one.
     rows = connection.info.get(_ROWS, {})
-    _tell_folders(rows)
+    _notify_folders(rows)
     for key, (votes, _) in rows.items():
         rows[key] = (votes, 0)
 
 
 def _when_back(_: object, record: Any) -> None:
     # Also after a rollback, which costs a look at the journal; once more after a commit.
-    _tell_folders(record.info.pop(_ROWS, {}), at_least=1)
+    _notify_folders(record.info.pop(_ROWS, {}), at_least=1)
 
 
-def _tell_folders(rows: dict[int, tuple[Votes, int]], at_least: int = 0) -> None:
+def _notify_folders(rows: dict[int, tuple[Votes, int]], at_least: int = 0) -> None:
     for votes, appended in rows.values():
         with suppress(HotcountError):  # The Votes were closed: other processes fold.
             votes._note_appended(max(appended, at_least))

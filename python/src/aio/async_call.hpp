@@ -28,11 +28,11 @@ constexpr bool is_refusal(ErrorCode code) {
     return code == ErrorCode::config || code == ErrorCode::closed;
 }
 
-/// The error after convert.told(), which may add facts, if `convert` has such a function.
+/// The error after convert.failed(), which may add facts, if `convert` has such a function.
 template <class Convert>
-Error told(const Convert& convert, Error error) {
-    if constexpr (requires { convert.told(error); }) {
-        return convert.told(std::move(error));
+Error failed(const Convert& convert, Error error) {
+    if constexpr (requires { convert.failed(error); }) {
+        return convert.failed(std::move(error));
     } else {
         return error;
     }
@@ -50,7 +50,7 @@ void settle(Pending& pending, Result<T> result, const Convert& convert) {
                 pending.set_value(convert(std::move(result).value()));
             }
         } else {
-            pending.set_error(to_exception(told(convert, std::move(result).error())));
+            pending.set_error(to_exception(failed(convert, std::move(result).error())));
         }
     } catch (py::error_already_set& error) {
         pending.set_error(error.value());
@@ -150,7 +150,7 @@ py::object start_call(const std::shared_ptr<LoopBinding>& binding, Owner owner, 
 /// As start_call(), for a result that is known at once.
 template <class T, class Convert>
 py::object settled_call(const py::object& loop, Result<T> result, const Convert& convert) {
-    if (!result.ok() && is_refusal(result.error().code)) raise(told(convert, result.error()));
+    if (!result.ok() && is_refusal(result.error().code)) raise(failed(convert, result.error()));
     py::object pending = Pending::make(loop);
     settle(*Pending::of(pending), std::move(result), convert);
     return pending;

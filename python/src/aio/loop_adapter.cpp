@@ -156,8 +156,8 @@ void Mailbox::post(Letter letter) {
     }
     if (!first) return;  // The thread that posts the first letter wakes the loop for all.
     after_completions([kept = shared_from_this()]() mutable {
-        const WithGil held;
-        if (!held) {
+        const WithGil gil;
+        if (!gil) {
             (void)new std::shared_ptr<Mailbox>(std::move(kept));  // Python has ended: never freed.
             return;
         }

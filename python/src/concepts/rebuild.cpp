@@ -20,7 +20,7 @@ class BoundRebuild final : public Bound<Rebuild> {
         return "hotcount." + title + "(" + sets_->repr("") + ")";
     }
     void check_open() const { sets_->check_open(); }
-    void tell(Error& error, Timeout timeout) const { sets_->tell(error, timeout); }
+    void add_facts(Error& error, Timeout timeout) const { sets_->add_facts(error, timeout); }
 
   private:
     std::shared_ptr<Bound<LiveSets>> sets_;
@@ -141,7 +141,7 @@ py::object publish_all(py::handle builds) {
             continue;
         }
         Error error = std::move(all->outcomes[i]).error();
-        held[i]->tell(error, {});
+        held[i]->add_facts(error, {});
         errors.append(to_exception(error));
     }
     return errors;

@@ -103,9 +103,9 @@ struct To<AddedRow> {
 struct ManyAdded {
     std::variant<BatchResult<std::int64_t>, BatchResult<AddedRow>> answers;
 };
-template <class Tell>
-void tell_each(ManyAdded& many, const Tell& tell) {
-    std::visit([&](auto& result) { detail::tell_each(result, tell); }, many.answers);
+template <class AddFacts>
+void add_facts_to_each(ManyAdded& many, const AddFacts& add_facts) {
+    std::visit([&](auto& result) { detail::add_facts_to_each(result, add_facts); }, many.answers);
 }
 
 /// The queue as the core takes it; raises for a bad option.

@@ -53,7 +53,8 @@ class BoundWorker final : public Bound<SyncWorker> {
         : Bound(std::move(worker), counts->store, &kTag<BoundWorker>),
           counts_(counts),
           check_open_([counts] { counts->check_open(); }),
-          tell_([counts](Error& error, Timeout timeout) { counts->tell(error, timeout); }) {
+          add_facts_(
+              [counts](Error& error, Timeout timeout) { counts->add_facts(error, timeout); }) {
         if constexpr (requires { counts->log_event_of_core(); }) {
             log_event_ = [counts] { counts->log_event_of_core(); };
         }
@@ -63,7 +64,7 @@ class BoundWorker final : public Bound<SyncWorker> {
         return "hotcount." + title + "(" + counts_->repr("") + ")";
     }
     void check_open() const { check_open_(); }
-    void tell(Error& error, Timeout timeout) const { tell_(error, timeout); }
+    void add_facts(Error& error, Timeout timeout) const { add_facts_(error, timeout); }
     /// For Votes: the worker's process also folds.
     void log_event() const {
         if (log_event_) log_event_();
@@ -76,7 +77,7 @@ class BoundWorker final : public Bound<SyncWorker> {
   private:
     std::shared_ptr<BoundBase> counts_;  // Of Votes, or of a WriteBehindCounter.
     std::function<void()> check_open_;
-    std::function<void(Error&, Timeout)> tell_;
+    std::function<void(Error&, Timeout)> add_facts_;
     std::function<void()> log_event_{};
     mutable SteadyTime last_round_{std::chrono::steady_clock::now()};  // Under the GIL.
 };

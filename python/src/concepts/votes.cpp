@@ -213,8 +213,8 @@ Result<Reconciled> reconcile(Votes& votes, const std::optional<Items>& items, bo
     how.after = after;
     if (progress.call) {
         how.progress = [&](const ReconcileProgress& so_far) {
-            const WithGil held;
-            if (!held) return false;
+            const WithGil gil;
+            if (!gil) return false;
             return tell_progress(progress.call.get(), so_far, votes.options().item_type,
                                  reconciled.raised);
         };

@@ -84,8 +84,8 @@ class BoundVotes final : public Bound<Votes> {
         if (cache_) cache_->check_open();
     }
     /// The message says which of two stores failed; what a constraint refuses is the database's.
-    void tell(Error& error, Timeout timeout) const {
-        if (!cache_ || error.code == ErrorCode::integrity) store.tell(error, timeout);
+    void add_facts(Error& error, Timeout timeout) const {
+        if (!cache_ || error.code == ErrorCode::integrity) store.add_facts(error, timeout);
     }
     Deadline deadline(Timeout timeout) const {
         return store.backend<sql::Database>()->deadline(timeout);
@@ -384,7 +384,7 @@ struct From<Progress> {
         }
         // Let go of in whichever thread is the last.
         return {{Py_NewRef(argument.value), [](PyObject* object) {
-                     if (const WithGil held; held) Py_DECREF(object);
+                     if (const WithGil gil; gil) Py_DECREF(object);
                  }}};
     }
 };
@@ -412,7 +412,7 @@ class BoundViews final : public Bound<WriteBehindCounter> {
         cache_.check_open();
     }
     /// The message says which of the two failed.
-    void tell(Error&, Timeout) const {}
+    void add_facts(Error&, Timeout) const {}
     Deadline deadline(Timeout timeout) const {
         return store.backend<sql::Database>()->deadline(timeout);
     }

@@ -182,14 +182,15 @@ py::object join_batch(const py::object& declared) {
     raise_import("Python declares the batch " + name + ", which C++ does not have");
 }
 
-void tell_fastapi() {
-    static bool told = false;
-    if (told) return;
+void register_with_fastapi() {
+    static bool registered = false;
+    if (registered) return;
     static PyObject* const module = PyUnicode_InternFromString("fastapi.encoders");
     if (PyDict_GetItemWithError(PyImport_GetModuleDict(), module) == nullptr) return;
-    told = true;  // It makes no batch, and one that fails is not tried again.
+    registered = true;  // It makes no batch, and one that fails is not tried again.
     try {
-        told = import_module("hotcount.batches").attr("_tell_fastapi")().cast<bool>();
+        registered =
+            import_module("hotcount.batches").attr("_register_with_fastapi")().cast<bool>();
     } catch (py::error_already_set& error) {
         error.discard_as_unraisable("hotcount: FastAPI");
     }

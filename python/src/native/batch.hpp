@@ -95,14 +95,14 @@ py::object join_batch(const py::object& declared);
 std::vector<std::string> undeclared_batches();
 
 /// Has FastAPI make JSON of batches, if the program uses it and it does not do so yet.
-void tell_fastapi();
+void register_with_fastapi();
 
 /// The C++ part of a batch object.
 class BoundBatch : public BoundBase {
   public:
     BoundBatch(const void* tag, const BatchClass& its_class, py::dict failed)
         : BoundBase(tag), declared(its_class), errors(std::move(failed)) {
-        tell_fastapi();
+        register_with_fastapi();
     }
     static bool accepts(const BoundBase& bound) {
         return dynamic_cast<const BoundBatch*>(&bound) != nullptr;

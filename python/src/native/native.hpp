@@ -60,7 +60,7 @@ class BoundConcept : public BoundBase {
     // One that has more than its store hides this: its methods know which class they call.
     void check_open() const { store.check_open(); }
     std::shared_ptr<LoopBinding> loop_binding() const { return store.loop_binding(); }
-    void tell(Error& error, Timeout timeout) const { store.tell(error, timeout); }
+    void add_facts(Error& error, Timeout timeout) const { store.add_facts(error, timeout); }
 
     StoreReference store;
     const bool in_memory;

@@ -244,26 +244,25 @@ auto run_now(Concept& core, const typename Each::Held& held) {
                       Each::pass(held));
 }
 
-/// Calls `tell` with the error of each element of a batch that failed; once for those that say the
-/// same.
-template <class T, class Tell>
-void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
-    MadeOfErrors<Result<T>> told;
+/// Calls `add_facts` with the error of each failed element of a batch, once for equal errors.
+template <class T, class AddFacts>
+void add_facts_to_each(std::vector<Result<T>>& results, const AddFacts& add_facts) {
+    MadeOfErrors<Result<T>> made;
     for (auto& result : results) {
         if (result.ok()) [[likely]]
             continue;
-        result = told.find_or_make(result.error(), [&](Error error) {
-            tell(error);
+        result = made.find_or_make(result.error(), [&](Error error) {
+            add_facts(error);
             return Result<T>{std::move(error)};
         });
     }
 }
-template <class T, class Tell>
-void tell_each(hotcount::BatchResult<T>& column, const Tell& tell) {
-    MadeOfErrors<Error> told;
+template <class T, class AddFacts>
+void add_facts_to_each(hotcount::BatchResult<T>& column, const AddFacts& add_facts) {
+    MadeOfErrors<Error> made;
     for (auto& [index, failed] : column.errors) {
-        failed = told.find_or_make(failed, [&](Error error) {
-            tell(error);
+        failed = made.find_or_make(failed, [&](Error error) {
+            add_facts(error);
             return error;
         });
     }
@@ -294,9 +293,9 @@ struct Answer : Convert {
     void answered() const {
         if constexpr (!kIsStats && !kIsBatch) self->count_call({});
     }
-    Error told(Error error) const {
+    Error failed(Error error) const {
         if constexpr (!kIsStats) self->count_call(error.code);
-        self->tell(error, timeout);
+        self->add_facts(error, timeout);
         return error;
     }
 };
@@ -354,9 +353,9 @@ struct Method {
                              on_errors = std::get<kErrors>(held),
                              left = timeout(held)](Results results) -> py::object {
                 std::optional<ErrorCode> failed;
-                tell_each(results, [&](Error& error) {
+                add_facts_to_each(results, [&](Error& error) {
                     if (!failed) failed = error.code;
-                    me->tell(error, left);
+                    me->add_facts(error, left);
                 });
                 me->count_call(failed);
                 if constexpr (HasToBatch<Self, Results>) {
@@ -528,7 +527,7 @@ struct Method {
     static py::object answer(Outcome&& outcome, const Convert& convert) {
         constexpr bool kMayFail = requires { outcome.error(); };
         if constexpr (kMayFail) {
-            if (!outcome.ok()) raise(convert.told(std::move(outcome).error()));
+            if (!outcome.ok()) raise(convert.failed(std::move(outcome).error()));
         }
         convert.answered();
         if constexpr (std::is_void_v<Value>) {

@@ -129,8 +129,8 @@ PyObject* call_logger(const LogLine& line) {
 // Runs in a thread of the library that holds no lock, because a logging handler of the application
 // may call hotcount.
 void log_lines(std::vector<LogLine> lines) {
-    const WithGil held;
-    if (!held) return;
+    const WithGil gil;
+    if (!gil) return;
     call_or_hang([&] {
         for (const LogLine& line : lines) {
             PyObject* const done = call_logger(line);
@@ -228,13 +228,13 @@ PythonCredentials::PythonCredentials(py::object callable)
     : callable_(callable.release().ptr(), [](PyObject* object) {
           // Any thread may drop the last reference. While the interpreter shuts down, no thread can
           // take the GIL, and the object is left.
-          const WithGil held;
-          if (held) Py_DECREF(object);
+          const WithGil gil;
+          if (gil) Py_DECREF(object);
       }) {}
 
 Result<redis::Login> PythonCredentials::operator()() const {
-    const WithGil held;
-    if (!held) return make_error(ErrorCode::closed, "the interpreter is shutting down");
+    const WithGil gil;
+    if (!gil) return make_error(ErrorCode::closed, "the interpreter is shutting down");
     const CredentialsOutcome outcome =
         call_or_hang([&] { return call_credentials(callable_.get()); });
     if (outcome.login == nullptr) {
@@ -256,7 +256,7 @@ std::string StoreBase::repr(const std::string& title) const {
            ")" + (closed_ ? " (closed)" : "");
 }
 
-void StoreBase::tell(Error& error, Timeout timeout) const {
+void StoreBase::add_facts(Error& error, Timeout timeout) const {
     if (error.code == ErrorCode::config && error.server_code.empty()) return;  // A bad argument.
     if (error.facts == nullptr || error.facts->server.empty()) {
         error.about(&ErrorFacts::server, name_);

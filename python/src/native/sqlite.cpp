@@ -158,8 +158,8 @@ Result<void> find_functions_beside(const void* address) {
 // Threads that come at once find the same functions.
 Result<void> load() {
     if (is_loaded.load(std::memory_order_acquire)) return {};
-    const WithGil held;
-    if (!held) return cannot("and this Python is shutting down");
+    const WithGil gil;
+    if (!gil) return cannot("and this Python is shutting down");
     if (is_loaded.load(std::memory_order_acquire)) return {};
     const void* const address = a_function_of_sqlite3();
     if (address == nullptr) {

@@ -116,7 +116,7 @@ class StoreBase : public BoundBase {
     [[noreturn]] void raise_closed() const;
     virtual std::shared_ptr<LoopBinding> loop_binding() = 0;
     /// Adds to an error of a call the store's name, and the time that the call had.
-    void tell(Error& error, Timeout timeout) const;
+    void add_facts(Error& error, Timeout timeout) const;
 
     const bool in_memory;
 
@@ -219,7 +219,7 @@ class StoreReference {
     /// The binding of the running loop to a Redis or a Database.
     std::shared_ptr<LoopBinding> loop_binding() const { return store_->loop_binding(); }
 
-    void tell(Error& error, Timeout timeout) const { store_->tell(error, timeout); }
+    void add_facts(Error& error, Timeout timeout) const { store_->add_facts(error, timeout); }
     bool closed() const { return closed_ || store_->closed(); }
     /// ClosedError if the concept or its store is closed.
     void check_open() const {

@@ -56,7 +56,7 @@ PythonZone::PythonZone(std::string name) : name_(std::move(name)), zone_(find_zo
 }
 
 PythonZone::~PythonZone() {
-    const py::gil_scoped_acquire held;
+    const py::gil_scoped_acquire gil;
     for (py::object* object : {&zone_, &timedelta_, &epoch_}) *object = py::object();
 }
 
@@ -65,7 +65,7 @@ py::object PythonZone::to_datetime(Instant at) const {
 }
 
 seconds PythonZone::ask(Instant at) const {
-    const py::gil_scoped_acquire held;
+    const py::gil_scoped_acquire gil;
     return std::chrono::floor<seconds>(to_microseconds(to_datetime(at).attr("utcoffset")()));
 }
 
@@ -79,7 +79,7 @@ std::optional<seconds> PythonZone::ask(Instant at, Kept& kept) const {
     std::uint64_t word = slot.load(std::memory_order_relaxed);
     if (word == 0 || (word >> 32U << 32U) != high) {
         const Instant begins{seconds{number * length}};
-        const py::gil_scoped_acquire held;
+        const py::gil_scoped_acquire gil;
         const seconds first = ask(begins);
         const bool changes = first != ask(begins + kept.length - seconds{1});
         word = high |

@@ -116,7 +116,7 @@ def test_the_doctor_asks_each_primary_of_a_cluster(pair: list[RedisServer]) -> N
     url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{first.port}"
 
     def found() -> dict[str, Any]:
-        return {each.check: each for each in _doctor_cluster.look(url)}
+        return {each.check: each for each in _doctor_cluster.examine(url)}
 
     seen = found()
     assert seen["node"].state == "warning", "the first of the URL does not answer"
@@ -131,11 +131,11 @@ def test_the_doctor_asks_each_primary_of_a_cluster(pair: list[RedisServer]) -> N
         store.execute("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
         store.execute("CONFIG", "SET", "cluster-node-timeout", "1000")
         try:
-            evictions = [each for each in _doctor_cluster.look(url) if each.check == "eviction"]
+            evictions = [each for each in _doctor_cluster.examine(url) if each.check == "eviction"]
             assert {each.state for each in evictions} == {"ok", "unsafe", "warning"}
             assert all(str(first.port) in each.found for each in evictions if each.state == "ok")
             assert all(str(other.port) in each.found for each in evictions if each.state != "ok")
-            assert {each.state for each in _doctor_cluster.look(url)} >= {"ok", "unsafe"}
+            assert {each.state for each in _doctor_cluster.examine(url)} >= {"ok", "unsafe"}
         finally:
             store.execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
             store.execute("CONFIG", "SET", "cluster-node-timeout", "15000")
@@ -144,12 +144,12 @@ def test_the_doctor_asks_each_primary_of_a_cluster(pair: list[RedisServer]) -> N
 def test_the_doctor_names_slots_that_nobody_has(lonely: RedisServer) -> None:
     (slots,) = [
         each
-        for each in _doctor_cluster.look(f"redis+cluster://127.0.0.1:{lonely.port}")
+        for each in _doctor_cluster.examine(f"redis+cluster://127.0.0.1:{lonely.port}")
         if each.check == "slots"
     ]
     assert slots.state == "unsafe"
     assert slots.found.startswith("0 of 16,384")
-    nobody = _doctor_cluster.look(f"redis+cluster://127.0.0.1:{free_port()}")
+    nobody = _doctor_cluster.examine(f"redis+cluster://127.0.0.1:{free_port()}")
     assert [(each.check, each.state) for each in nobody] == [
         ("node", "warning"),
         ("reachable", "unknown"),
@@ -158,7 +158,7 @@ def test_the_doctor_names_slots_that_nobody_has(lonely: RedisServer) -> None:
 
 def test_the_doctor_of_a_cluster_refuses_one_server(tmp_path: Path) -> None:
     with RedisServer(tmp_path, port=free_port()).started() as server:
-        (role,) = _doctor_cluster.look(f"redis+cluster://127.0.0.1:{server.port}")
+        (role,) = _doctor_cluster.examine(f"redis+cluster://127.0.0.1:{server.port}")
     assert (role.check, role.state) == ("role", "unsafe")
     assert "redis://" in role.advice
 
@@ -309,7 +309,7 @@ def test_ping_names_a_node_of_a_cluster(pair: list[RedisServer], lonely: RedisSe
 def test_the_doctor_names_a_node_of_a_cluster(pair: list[RedisServer], lonely: RedisServer) -> None:
     for server, expected in ((pair[0], "primaries: 2, state ok"), (lonely, "state fail")):
         with server.redis(timeout=20) as store:
-            (role,) = (each for each in _doctor_redis.look(store) if each.check == "role")
+            (role,) = (each for each in _doctor_redis.examine(store) if each.check == "role")
         assert (role.state, expected in role.found) == ("unsafe", True), role
         assert "redis+cluster://" in role.advice
 
@@ -330,7 +330,7 @@ def test_ping_and_the_doctor_name_a_sentinel(tmp_path: Path) -> None:
                 assert isinstance(said, hotcount.ConfigError)
                 assert "Sentinel" in str(said)
             with hotcount.Redis(url, timeout=20) as store:
-                version, role = _doctor_redis.look(store)
+                version, role = _doctor_redis.examine(store)
             assert (version.check, role.state) == ("version", "unsafe")
             assert "Sentinel" in role.found
             assert "likes at 127.0.0.1:" in role.advice

@@ -247,7 +247,7 @@ def test_the_page_about_sentinel_does_what_it_shows(
 def test_the_doctor_looks_at_each_sentinel(trio: SentinelTrio) -> None:
     def found(hosts: str) -> list[tuple[str, str]]:
         url = f"redis+sentinel://{hosts}/{SERVICE}/0"
-        return [(each.check, each.state) for each in _doctor.look_at(url, 1, {})]
+        return [(each.check, each.state) for each in _doctor.examine(url, 1, {})]
 
     all_three = found(trio.hosts)
     assert ("sentinels", "ok") in all_three

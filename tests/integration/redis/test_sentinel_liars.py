@@ -235,7 +235,7 @@ def test_one_sentinel_that_sends_garbage_makes_no_difference(garbage: bytes) -> 
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_the_doctor_says_which_sentinel_sends_garbage(garbage: bytes) -> None:
     with fakes(garbage) as (_, sentinels, url):
-        found = _doctor.look_at(url, 1, {})
+        found = _doctor.examine(url, 1, {})
     told = [each for each in found if each.check == "sentinel"]
     assert [each.state for each in told] == ["warning"]
     assert f"127.0.0.1:{sentinels[2].port}" in told[0].found

@@ -278,7 +278,7 @@ class RateLimitMiddleware:
             response = self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
             limits_of(request).give_back_now(django_settings().values["TIMEOUT"])
-        return self._tell(request, response)
+        return self._with_headers(request, response)
 
     async def _answer_soon(self, request: HttpRequest) -> HttpResponseBase:
         heard_by.set(limits_of(request).hear)
@@ -293,7 +293,7 @@ class RateLimitMiddleware:
             response = await self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
             await limits_of(request).give_back_soon(django_settings().values["TIMEOUT"])
-        return self._tell(request, response)
+        return self._with_headers(request, response)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The answer to a refusal: of @ratelimit, and of functions that Limiter.limit decorates."""
@@ -310,7 +310,7 @@ class RateLimitMiddleware:
         return Limit("all requests", values["KEY"], values["RATE"], ALL, 1)
 
     @staticmethod
-    def _tell(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         style, status = django_settings().headers, response.status_code
         for name, value in to_headers(limits_of(request).decision, style, status).items():
             response[name] = value
