@@ -51,19 +51,10 @@ void SharedConnection::submit(const OperationPtr& operation) {
 
 std::optional<Error> SharedConnection::take(const OperationPtr& operation) {
     const std::lock_guard lock(mutex_);
-    if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
-    if (multiplexer_.queued() >= options_.max_queue) {
-        Error full = make_error(ErrorCode::capacity,
-                                options_.address() + ": " + std::to_string(options_.max_queue) +
-                                    " calls are waiting (max_queue); nothing was applied");
-        dialer_->full_queue().begin(full.message);
-        return full;
-    }
-    note_room();
-    multiplexer_.push(operation);
-    multiplexer_.count_unwaited();
-    hand_on();
-    return {};
+    if (closed_) return closed_error();
+    auto full = push(operation);
+    if (!full) hand_on();
+    return full;
 }
 
 Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation,
@@ -78,18 +69,13 @@ Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation
         dialer_->full_queue().begin(full.message);
         return full;
     }
-    if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
+    if (closed_) return closed_error();
     note_room();
     // While there is a reader it checks this.
     if (!roles_.reading() && multiplexer_.in_flight() > 0) give_up_silent();
     operation->join(gathering_, places_++);
     multiplexer_.push(operation);
     return {};
-}
-
-// A queue that was full has room again when half of it is free.
-void SharedConnection::note_room() {
-    if (multiplexer_.queued() <= options_.max_queue / 2) dialer_->full_queue().end();
 }
 
 // Returns without the lock if nothing is left to do under it.
@@ -244,12 +230,7 @@ void SharedConnection::write(Lock& lock, const Goal& goal, Deadline deadline) {
             break_connection(taken.error());
             break;
         }
-        counts_.bytes_sent += *taken;
-        if (*taken > 0) ++counts_.sends;
-        if (*taken < sending.size()) {
-            sending.erase(0, *taken);
-            multiplexer_.put_back_unsent(std::move(sending));
-        }
+        sent(std::move(sending), *taken);
         // The kernel's buffer is full: the reader waits for room.
         if (*taken == 0) {
             roles_.set_blocked(true);
@@ -265,7 +246,8 @@ bool SharedConnection::connected() {
     if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
         !roles_.reading() && connection_->stale()) {
         dialer_->lost("the server closed the connection");
-        drop_connection();
+        release_connection();
+        roles_.set_blocked(false);
     }
     if (connection_ == nullptr && !dialing_) ask_for_connection();
     return connection_ != nullptr;
@@ -290,20 +272,10 @@ void SharedConnection::dialed(Result<std::unique_ptr<Connection>> opened) {
     Lock lock(mutex_);
     dialing_ = false;
     if (closed_) return;
-    if (opened) {
-        connection_ = std::move(*opened);
-        if (counts_.connects++ > 0) ++counts_.reconnects;
-        multiplexer_.connected();
-    } else {
-        const Error why = std::move(opened).error();
-        multiplexer_.unreachable(why);
-        // No call was sent.
-        if (is_lane() || !Dialer::worth_waiting(why)) {
-            multiplexer_.refuse_queued(why);
-            room_.notify_all();
-        } else if (multiplexer_.has_to_send()) {
-            ask_for_connection();
-        }
+    take_dialed(std::move(opened));
+    if (connection_ == nullptr) {
+        room_.notify_all();
+        if (multiplexer_.has_to_send()) ask_for_connection();
     }
     leave(lock);
 }
@@ -415,43 +387,23 @@ Result<bool> SharedConnection::receive(Lock& lock, const std::shared_ptr<Connect
         received = multiplexer_.misfit();
         break;
     }
-    // May be called under the lock.
-    if (is_lane() && multiplexer_.doubted_since()) {
-        if (const auto owner = lane_.owner.lock()) owner->doubts(lane_.node);
-    }
+    report_doubts();
     if (!received) {
         break_connection(received.error());
-    } else {
-        leave_replica(now);
+    } else if (const auto replica = leave_replica(now)) {
+        break_connection(*replica);
     }
     return received;
 }
 
-// A server that refuses writes is a replica: its name may stand for another server by now.
-void SharedConnection::leave_replica(SteadyTime now) {
-    if (multiplexer_.take_demoted() && moves_.due(now)) {
-        dialer_->put_last(connection_->peer());
-        multiplexer_.drain();
-    }
-    if (multiplexer_.drained()) {
-        break_connection(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
-    }
-}
-
 // -- endings ------------------------------------------------------------------------------------
-
-void SharedConnection::drop_connection() {
-    if (!connection_->answered()) dialer_->came_to_nothing();
-    counts_.bytes_received += connection_->bytes_received();
-    connection_.reset();
-    roles_.set_blocked(false);
-}
 
 void SharedConnection::break_connection(const Error& why, bool resend) {
     if (connection_ == nullptr) return;
     if (!closed_) dialer_->lost(why.message);
     connection_->shut_down();  // The reader and the writer wake, and release it.
-    drop_connection();
+    release_connection();
+    roles_.set_blocked(false);
     multiplexer_.lost(why, resend);
     hand_on();
 }
@@ -466,7 +418,7 @@ void SharedConnection::give_up_silent() {
 void SharedConnection::close() {
     Lock lock(mutex_);
     closed_ = true;
-    const Error closed = make_error(ErrorCode::closed, options_.address() + " is closed");
+    const Error closed = closed_error();
     multiplexer_.end_late(multiplexer_.unwaited());
     multiplexer_.fail_queued(closed);
     break_connection(closed, /*resend=*/false);
@@ -476,10 +428,7 @@ void SharedConnection::close() {
 
 SharedConnection::Counts SharedConnection::counts() {
     const std::lock_guard lock(mutex_);
-    Counts counts = counts_;
-    static_cast<Multiplexer::Counts&>(counts) = multiplexer_.counts();
-    if (connection_ != nullptr) counts.bytes_received += connection_->bytes_received();
-    return counts;
+    return all_counts();
 }
 
 }  // namespace hotcount::redis

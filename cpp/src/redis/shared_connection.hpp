@@ -27,10 +27,8 @@
 #include <string>
 #include <vector>
 
-#include "connection.hpp"
+#include "connection_parts.hpp"
 #include "connection_roles.hpp"
-#include "dialer.hpp"
-#include "multiplexer.hpp"
 
 namespace hotcount::redis {
 
@@ -76,35 +74,13 @@ class AdaptiveSpin {
     unsigned replies_{0};
 };
 
-/// Takes the calls that lanes hand back; a lane is the connection to one node of a cluster. Called
-/// without the lane's lock.
-class LaneOwner {
+class SharedConnection : public std::enable_shared_from_this<SharedConnection>,
+                         private ConnectionParts {
   public:
-    virtual ~LaneOwner() = default;
-    /// An asynchronous call has left the lane.
-    virtual void left(std::uint16_t node, const OperationPtr& operation) = 0;
-    /// Calls of the lane have ended or left.
-    virtual void answered(std::uint16_t node) = 0;
-    /// The lane holds answers until a map confirms its node. May be called with the lane's lock.
-    virtual void doubts(std::uint16_t node) = 0;
-    /// The lane has no connection.
-    virtual void lost(std::uint16_t node) = 0;
-};
+    using ConnectionParts::Counts;
 
-/// Makes a connection the lane of a node. A lane whose owner has gone hands nothing back.
-struct LaneOf {
-    std::weak_ptr<LaneOwner> owner{};
-    std::uint16_t node{0};
-    std::shared_ptr<NodeHeard> heard{};  ///< Null: it is no lane.
-};
-
-class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
-  public:
     SharedConnection(const Options& options, std::shared_ptr<Dialer> dialer, LaneOf lane = {})
-        : options_(options),
-          lane_(std::move(lane)),
-          dialer_(std::move(dialer)),
-          multiplexer_(options_, lane_.heard.get()) {}
+        : ConnectionParts(options, std::move(dialer), std::move(lane)) {}
 
     /// Returns the reply by the deadline, or an error that tells whether the call may have run.
     Result<Reply> execute(Request&& request, Deadline deadline);
@@ -128,24 +104,6 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     void outstanding(SlotSet& slots);
     bool is_connected();
 
-    struct Counts : Multiplexer::Counts {
-        std::uint64_t sends{0};
-        std::uint64_t bytes_sent{0};
-        std::uint64_t bytes_received{0};
-        std::uint64_t connects{0};
-        std::uint64_t reconnects{0};
-
-        void add(const Counts& other) {
-            commands += other.commands;
-            combined += other.combined;
-            latency.add(other.latency);
-            sends += other.sends;
-            bytes_sent += other.bytes_sent;
-            bytes_received += other.bytes_received;
-            connects += other.connects;
-            reconnects += other.reconnects;
-        }
-    };
     Counts counts();
 
   private:
@@ -175,36 +133,23 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     bool wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
                          const Goal& goal, Deadline deadline);
     void give_up_silent();
-    void drop_connection();
-    void leave_replica(SteadyTime now);
     void break_connection(const Error& why, bool resend = true);
     void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
-    void note_room();
-    bool is_lane() const { return lane_.heard != nullptr; }
     void hand_on();
     void leave(Lock& lock);
     void tell_finished(Lock& lock);
     void tell_finished_in_lane(Lock& lock, const std::vector<OperationPtr>& finished);
 
-    const Options options_;
-    const LaneOf lane_;
-
     std::mutex mutex_;
     std::condition_variable room_;
-    const std::shared_ptr<Dialer> dialer_;
-    Multiplexer multiplexer_;
-    std::shared_ptr<Connection> connection_;
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of newly queued calls.
     std::vector<Reply> replies_;                                     // The reader's.
     AdaptiveSpin spin_{options_.spin};                               // The reader's.
     AdaptiveSpin pause_{Multiplexer::kSoon};                         // The reader's.
     ConnectionRoles roles_;
-    Moves moves_;
-    bool dialing_{false};  // The dialer was asked for a connection and has not answered.
-    unsigned places_{0};   // Given to callers so far.
-    bool closed_{false};
+    bool dialing_{false};         // The dialer was asked for a connection and has not answered.
+    unsigned places_{0};          // Given to callers so far.
     std::uint64_t completed_{0};  // Asynchronous calls that ended.
-    Counts counts_;
 };
 
 /// The common part of the clients of one server and of a cluster: statistics and ping().

@@ -35,16 +35,13 @@ constexpr int kMostReads = 16;
 // rest follows in the next turn: 100,000 calls that end at once do not delay the loop's other work.
 constexpr std::size_t kMostEnded = 1024;
 
-class SocketLoopConnection final : public LoopLane {
+class SocketLoopConnection final : public LoopLane, private ConnectionParts {
   public:
     SocketLoopConnection(const Options& options, std::shared_ptr<Dialer> dialer, LoopHost& host,
                          std::shared_ptr<LoopConnections> loops, LaneOf lane = {})
-        : options_(options),
-          lane_(std::move(lane)),
+        : ConnectionParts(options, std::move(dialer), std::move(lane)),
           host_(host),
-          loops_(std::move(loops)),
-          dialer_(std::move(dialer)),
-          multiplexer_(options_, lane_.heard.get()) {}
+          loops_(std::move(loops)) {}
 
     // Does not call the host, which may be destroyed, and its watches with it.
     ~SocketLoopConnection() override {
@@ -64,16 +61,7 @@ class SocketLoopConnection final : public LoopLane {
 
     std::optional<Error> take(const OperationPtr& operation) override {
         if (!usable()) return closed_error();
-        if (multiplexer_.queued() >= options_.max_queue) {
-            Error full = make_error(ErrorCode::capacity,
-                                    options_.address() + ": " + std::to_string(options_.max_queue) +
-                                        " calls are waiting (max_queue); nothing was applied");
-            dialer_->full_queue().begin(full.message);
-            return full;
-        }
-        if (multiplexer_.queued() <= options_.max_queue / 2) dialer_->full_queue().end();
-        multiplexer_.push(operation);
-        multiplexer_.count_unwaited();
+        if (auto full = push(operation)) return full;
         ask_flush();
         ask_tick();
         if (connection_ == nullptr || multiplexer_.queued() < early_) return {};
@@ -198,10 +186,6 @@ class SocketLoopConnection final : public LoopLane {
     }
 
   private:
-    Error closed_error() const {
-        return make_error(ErrorCode::closed, options_.address() + " is closed");
-    }
-
     // Over a second connection of the loop, one command at a time, each followed by an ECHO: a
     // command with no reply or two replies breaks only that connection.
     void submit_alone(Request request, Deadline deadline, Completion<Reply> done,
@@ -228,7 +212,6 @@ class SocketLoopConnection final : public LoopLane {
             cancelled);
     }
 
-    bool is_lane() const { return lane_.heard != nullptr; }
     void ask_flush() {
         if (flush_asked_) return;
         flush_asked_ = true;
@@ -265,12 +248,8 @@ class SocketLoopConnection final : public LoopLane {
                 lose(taken.error());
                 continue;
             }
-            counts_.bytes_sent += *taken;
-            if (*taken > 0) ++counts_.sends;
-            if (*taken == sending.size()) continue;
-            sending.erase(0, *taken);
-            multiplexer_.put_back_unsent(std::move(sending));
-            if (*taken == 0) break;
+            sent(std::move(sending), *taken);
+            if (*taken == 0) break;  // The kernel's buffer is full.
         }
         watch();
     }
@@ -313,18 +292,9 @@ class SocketLoopConnection final : public LoopLane {
         auto opened = dial_->take();
         if (!opened) return;
         dialing_ = false;
-        if (opened->ok()) {
-            connection_ = std::move(*opened).value();
-            if (counts_.connects++ > 0) ++counts_.reconnects;
-            multiplexer_.connected();
-            watched_ = LoopHost::Interest::none;
-            watch();
-        } else {
-            multiplexer_.unreachable(opened->error());
-            if (is_lane() || !Dialer::worth_waiting(opened->error())) {
-                multiplexer_.refuse_queued(opened->error());
-            }
-        }
+        take_dialed(std::move(*opened));
+        watched_ = LoopHost::Interest::none;
+        watch();
         multiplexer_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
     }
@@ -335,21 +305,13 @@ class SocketLoopConnection final : public LoopLane {
             received = receive_once();
             if (!received || !*received || connection_->drained()) break;
         }
-        if (is_lane() && multiplexer_.doubted_since()) {
-            if (const auto owner = lane_.owner.lock()) owner->doubts(lane_.node);
-        }
+        report_doubts();
         if (!received) return lose(received.error());
         if (connection_->withholds()) {
             ask_tick();
             return watch();
         }
-        if (multiplexer_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
-            dialer_->put_last(connection_->peer());
-            multiplexer_.drain();
-        }
-        if (multiplexer_.drained()) {
-            lose(make_error(ErrorCode::unavailable, options_.address() + " is a replica"));
-        }
+        if (const auto replica = leave_replica(std::chrono::steady_clock::now())) lose(*replica);
     }
 
     Result<bool> receive_once() {
@@ -369,9 +331,7 @@ class SocketLoopConnection final : public LoopLane {
             host_.watch(connection_->descriptor(), LoopHost::Interest::none);
         }
         watched_ = LoopHost::Interest::none;
-        if (!connection_->answered()) dialer_->came_to_nothing();
-        counts_.bytes_received += connection_->bytes_received();
-        connection_.reset();
+        release_connection();
     }
 
     void lose(const Error& why, bool resend = true) {
@@ -428,23 +388,12 @@ class SocketLoopConnection final : public LoopLane {
         owner->answered(lane_.node);
     }
 
-    void report() {
-        SharedConnection::Counts counts = counts_;
-        static_cast<Multiplexer::Counts&>(counts) = multiplexer_.counts();
-        if (connection_ != nullptr) counts.bytes_received += connection_->bytes_received();
-        loops_->report(this, counts);
-    }
+    void report() { loops_->report(this, all_counts()); }
 
-    const Options options_;
-    const LaneOf lane_;
     LoopHost& host_;
     const std::shared_ptr<LoopConnections> loops_;
-    const std::shared_ptr<Dialer> dialer_;
     std::shared_ptr<Dial> dial_;  // Null before the first.
     const std::uint64_t generation_{fork_generation()};
-    Multiplexer multiplexer_;
-    Moves moves_;
-    std::unique_ptr<Connection> connection_;
     LoopHost::Interest watched_{LoopHost::Interest::none};  // Of the connection.
     bool dial_watched_{false};
     bool dialing_{false};
@@ -453,13 +402,10 @@ class SocketLoopConnection final : public LoopLane {
     bool turn_asked_{false};            // A tick that comes at once.
     std::vector<OperationPtr> ending_;  // Completions that are still to be called,
     std::size_t next_to_end_{0};        // from this one on.
-    bool closed_{false};
-    std::size_t early_{kMostEarly};  // Queued calls that are sent before the turn ends.
-    std::size_t early_sends_{0};     // In this turn.
+    std::size_t early_{kMostEarly};     // Queued calls that are sent before the turn ends.
+    std::size_t early_sends_{0};        // In this turn.
     AdaptiveSpin spin_{options_.spin};
-    SharedConnection::Counts counts_;
-    std::unique_ptr<SocketLoopConnection>
-        beside_;  // For commands that must not share a connection.
+    std::unique_ptr<SocketLoopConnection> beside_;  // For commands that must not share.
 };
 
 }  // namespace
