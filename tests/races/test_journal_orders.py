@@ -105,6 +105,22 @@ def test_a_flush_does_not_pass_over_journal_rows_that_are_locked(play: Play) -> 
     assert (play.stored(1), play.pending(1)) == (2, 0)
 
 
+@pytest.mark.parametrize("play", ["mariadb"], indirect=True)  # On PostgreSQL the fold itself waits.
+def test_a_flush_waits_for_an_item_whose_row_in_the_journal_is_locked(play: Play) -> None:
+    with play.held(HOLD[play.dialect]):
+        play.cast(1, 1)
+        flush = in_background(play.flush)
+        eventually(lambda: play.number("SELECT COUNT(*) FROM vote_journal WHERE diff = 0") == 1)
+        tool = play.session()
+        tool.run(READS_LOCKING[play.dialect])
+    # The item is free now, and the flush still waits for the row that asks for it.
+    assert not flush.is_over(0.5)
+    assert play.stored(1) == 1
+    tool.rollback()
+    assert flush().pending == 0
+    assert (play.stored(1), play.pending(1)) == (2, 0)
+
+
 def test_a_fold_waits_for_no_vote_that_is_under_way(play: Play) -> None:
     session = play.session()
     vote_by_hand(session, 1, 1)

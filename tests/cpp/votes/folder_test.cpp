@@ -140,6 +140,15 @@ TEST_F(FolderTest, AttemptsAtAHeldItemThatTakeTooLongAreRepeatedUntilTheDeadline
     EXPECT_TRUE(journal->rows.empty());
 }
 
+TEST_F(FolderTest, AHeldItemIsNotWaitedForOnceTheCountsAreElsewhere) {
+    journal->append(1);
+    journal->held = {1};
+    journal->before = [](int fold) { return fold == 1 ? Outcome::folded : Outcome::elsewhere; };
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(flush().held, 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds{10});
+}
+
 TEST_F(FolderTest, AHeldItemOfMoreThanAPageIsFoldedToItsLastRow) {
     journal->append(1);
     journal->held = {1};

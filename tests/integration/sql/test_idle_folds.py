@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.journal_side import TABLES, JournalSide
+from tests.support.postgres_votes import in_background
 from tests.support.programs import run_python
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sqlalchemy_side import BothSides
@@ -23,6 +24,11 @@ from tests.support.together import in_child
 # The documents promise 6 s; the rest is for a busy machine.
 PROMISE = 6 + 9
 VOTERS = 5
+# So that votes for item 1 pass and a fold does not.
+HOLD = {
+    "postgresql": "UPDATE item SET vote_count = vote_count WHERE id = 1",
+    "mysql": "SELECT id FROM item WHERE id = 1 LOCK IN SHARE MODE",
+}
 
 Use = Callable[[hotcount.Votes], Any]
 
@@ -137,6 +143,48 @@ def test_a_login_that_may_only_read_leaves_the_rows_and_warns_of_nothing(
         assert (stats["pending_rows"], stats["failing_folds"]) == (1, 0)
         assert int(votes.count(1)) == VOTERS - 1
         assert [record.message for record in caplog.records if "folds" in record.message] == []
+
+
+def statements_in_a_second(database: hotcount.Database) -> int:
+    before = database.stats()["statements"]
+    time.sleep(1)
+    return database.stats()["statements"] - before
+
+
+@pytest.mark.server
+def test_a_process_forgets_items_that_are_held_once_the_counts_are_elsewhere(
+    side: JournalSide,
+) -> None:
+    side.made().close()
+    with hotcount.Database(side.url, timeout=20) as database:
+        votes = hotcount.Votes(database, fold_interval=0.05)
+        with side.session() as holder:
+            holder.execute(HOLD[side.dialect])
+            votes.cast(1, 1)
+            eventually(lambda: votes.stats()["held_items"] == 1)
+            switch = in_background(lambda: side.votes("naive").create_tables(timeout=20))
+            eventually(lambda: side.waits() > 0)
+        assert switch() is None
+        eventually(lambda: votes.stats()["held_items"] == 0)
+        assert statements_in_a_second(database) <= 2
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("journal_side", ["mariadb"], indirect=True)
+def test_a_process_asks_seldom_for_rows_that_others_have_locked(journal_side: JournalSide) -> None:
+    """On PostgreSQL a fold waits for them."""
+    journal_side.made().close()
+    with hotcount.Database(journal_side.url, timeout=20) as database:
+        votes = hotcount.Votes(database, fold_interval=0.5)
+        votes.cast(1, 1)
+        eventually(lambda: journal_side.shown() == 1)
+        with journal_side.session() as tool:
+            votes.cast(1, 2)
+            tool.execute("SELECT * FROM vote_journal LOCK IN SHARE MODE")
+            assert journal_side.pending() == 1, "the fold was faster"
+            time.sleep(1)  # It has found them locked.
+            assert statements_in_a_second(database) <= 2
+        eventually(lambda: journal_side.shown() == 2, PROMISE)
 
 
 ENDS = """

@@ -39,6 +39,7 @@ class MysqlJournal final : public Journal {
           page_but_(sql["page_but"]),
           left_(sql["left"]),
           left_but_(sql["left_but"]),
+          left_of_(sql["left_of"]),
           move_(sql["move"]),
           remove_(sql["remove"]),
           remove_run_(sql["remove_run"]),
@@ -110,6 +111,7 @@ class MysqlJournal final : public Journal {
         page.more = rows.size() >= request.most;
         if (rows.empty()) {
             HOTCOUNT_TRY_ASSIGN(page.left, find_left(connection, request, page));
+            HOTCOUNT_TRY_ASSIGN(page.held, find_passed_over(connection, request, page, {}));
             return page;
         }
 
@@ -134,6 +136,9 @@ class MysqlJournal final : public Journal {
             HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
             HOTCOUNT_TRY(ask_again(connection, page.held));
         }
+        // Their rows are in the journal, so they are not asked for again.
+        HOTCOUNT_TRY_ASSIGN(const auto passed, find_passed_over(connection, request, page, items));
+        page.held.insert(page.held.end(), passed.begin(), passed.end());
         const std::string began = std::to_string(now);
         HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now}));
         return page;
@@ -234,6 +239,22 @@ class MysqlJournal final : public Journal {
             HOTCOUNT_TRY(connection.run(left_but_.of(values.size()), values, &read));
         }
         return left;
+    }
+
+    // Of a fold of some items whose page was not full: those that it has not `found`, but that have
+    // committed rows. Another transaction has locked the rows, or they were committed since.
+    Result<std::vector<sql::Id>> find_passed_over(sql::Connection& connection,
+                                                  const FoldRequest& request,
+                                                  const FoldedPage& page,
+                                                  std::span<const sql::Id> found) {
+        std::vector<sql::Id> rest;
+        if (page.more) return rest;
+        std::copy_if(request.only.begin(), request.only.end(), std::back_inserter(rest),
+                     [&](const sql::Id& item) {
+                         return !std::binary_search(found.begin(), found.end(), item);
+                     });
+        if (rest.empty()) return rest;
+        return find(connection, left_of_, rest);
     }
 
     Result<void> move(sql::Connection& connection, const std::map<sql::Id, std::int64_t>& sums,
@@ -341,6 +362,7 @@ class MysqlJournal final : public Journal {
     BulkStatement page_but_;
     const sql::Statement left_;
     BulkStatement left_but_;
+    BulkStatement left_of_;
     BulkStatement move_;
     BulkStatement remove_;
     const sql::Statement remove_run_;

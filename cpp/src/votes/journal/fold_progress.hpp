@@ -21,7 +21,8 @@ struct FoldProgress {
     Deadline deadline;
     bool on_demand;             ///< A call of fold_now(), not the thread.
     std::set<sql::Id> shown{};  ///< item.vote_count is up to date.
-    std::set<sql::Id> held{};   ///< The item's row was locked; it has a row in the journal.
+    /// The item's row, or its rows in the journal, were locked; it has a row in the journal.
+    std::set<sql::Id> held{};
 
     /// Rows up to this id were in the journal when the call's first fold ended, if any were left.
     std::optional<std::int64_t> until{};

@@ -141,15 +141,15 @@ struct Folder::Work {
                           : not_before;
             const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
                                          folded->outcome == FoldedPage::Outcome::elsewhere);
-            if (done && looks) look_after(look_pause);
+            // Rows that are left are mostly votes since, which the processes of their voters fold.
+            if (done && (looks || folded->left)) look_after(look_pause);
             if (!folded && only_reads(folded.error())) {
                 look_after(LeftItems::kRefusedFor);
                 continue;
             }
             // The appended rows may not be folded yet.
             if (!done) again = again || rows > 0 || more;
-            const bool held = !progress.held.empty() || left.holds();
-            if (folded && (folded->more || folded->left || held)) again = true;
+            if (folded && (folded->more || !progress.held.empty() || left.holds())) again = true;
         }
     }
 
@@ -236,6 +236,7 @@ struct Folder::Work {
             if (folded->outcome != FoldedPage::Outcome::folded) {
                 all.outcome = folded->outcome;
                 all.due_in = folded->due_in;
+                if (all.outcome == FoldedPage::Outcome::elsewhere) left.forget_held();
                 return all;
             }
             note_fold(*folded, {}, SteadyClock::now() - begun, progress);
@@ -356,11 +357,11 @@ struct Folder::Work {
             }
         }
         all.more = all.more || part.more;
-        const bool whole = done && part.outcome == FoldedPage::Outcome::folded;
-        // Only the items that have a count are known to be folded.
-        if (!whole) part.more = true;
+        // Unless the fold was whole, only the items that have a count are known to be folded.
+        if (!done || part.outcome != FoldedPage::Outcome::folded) part.more = true;
         note_fold(part, items, Duration{0}, progress);
         tell(part, progress);
+        if (part.outcome == FoldedPage::Outcome::elsewhere) progress.held.clear();
         if (done || took_too_long(done.error())) return {};
         Error error = std::move(done).error();
         error.message += "; not folded yet: " + std::to_string(progress.held.size()) +

@@ -71,7 +71,9 @@ struct FoldedPage {
     std::size_t rows{0};                ///< Rows deleted from the journal.
     bool more{false};                   ///< The page was full.
     std::vector<FoldedCount> counts{};  ///< The items of the page.
-    std::vector<sql::Id> held{};  ///< Items whose row was locked: item.vote_count follows later.
+    /// Items whose row was locked, and of FoldRequest::only also those of which the fold found locked
+    /// journal rows alone: item.vote_count follows later.
+    std::vector<sql::Id> held{};
     /// Of a fold of all items whose page was not full: committed rows that it did not find or could
     /// not lock, if the database skips locked rows. Rows locked by others than voters stay there.
     std::optional<JournalRange> left{};

@@ -1,5 +1,5 @@
-// The items that the folds of a process have left behind: held ones, whose row another transaction
-// has locked, and refused ones, for which a fold fails. Both keep rows in the journal.
+// The items that the folds of a process have left behind: held ones, whose row or journal rows another
+// transaction has locked, and refused ones, for which a fold fails. Both keep rows in the journal.
 //
 // Thread-safe.
 #pragma once
@@ -59,6 +59,12 @@ class LeftItems {
     bool holds() const {
         const std::lock_guard lock(mutex_);
         return !held_.empty();
+    }
+
+    /// The counts have moved to another place: no fold of the journal comes that would take them.
+    void forget_held() {
+        const std::lock_guard lock(mutex_);
+        held_.clear();
     }
 
     /// A few items that folds have found locked repeatedly: the next fold waits for their rows. Each is

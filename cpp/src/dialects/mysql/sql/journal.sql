@@ -71,6 +71,12 @@ SELECT MIN(id), MAX(id)
 FROM {journal}
 WHERE item NOT IN ({list(?1)})
 
+-- name: left_of
+-- Which of the items ?1 have committed rows.
+SELECT DISTINCT item
+FROM {journal}
+WHERE item IN ({list(?1)})
+
 -- name: move
 -- Adds to cells: ?1 the fold's time, ?2 item, ?3 difference.
 INSERT INTO {cell} (item, slot, n, ver)
