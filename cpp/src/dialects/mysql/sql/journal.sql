@@ -61,20 +61,22 @@ FOR UPDATE SKIP LOCKED
 
 -- name: left
 -- The ids of the first and the last committed row: after the rows of a page that was not full are
--- deleted, rows that another transaction has locked, and those of votes that committed since.
+-- deleted, rows that another transaction has locked, and those of votes that committed since. By the
+-- key: for each row in by_id that is deleted, and kept for an old transaction, the server would look
+-- into the key too (0.5 to 1 s for 300,000 of them, against 15 ms).
 SELECT MIN(id), MAX(id)
-FROM {journal}
+FROM {journal} FORCE INDEX (PRIMARY)
 
 -- name: left_but
 -- As left, without the rows of the items ?1.
 SELECT MIN(id), MAX(id)
-FROM {journal}
+FROM {journal} FORCE INDEX (PRIMARY)
 WHERE item NOT IN ({list(?1)})
 
 -- name: left_of
 -- Which of the items ?1 have committed rows.
 SELECT DISTINCT item
-FROM {journal}
+FROM {journal} FORCE INDEX (PRIMARY)
 WHERE item IN ({list(?1)})
 
 -- name: move
