@@ -50,7 +50,7 @@ def test_triggers_of_an_account_that_lost_its_rights_are_made_anew(
         maria.run(lost.format(maker, maria.database))
         with pytest.raises(
             hotcount.PermissionDeniedError,
-            match=rf"{maker}.*rights of the account that made them.*create_tables\(\)",
+            match=rf"{maker}.*rights of the account that created it.*create_tables\(\)",
         ):
             votes.cast(1, 9) if form == "count" else votes.erase_user(1)
         if way == "migration":
