@@ -34,18 +34,26 @@ def key_of_first_node(cluster: RedisCluster) -> str:
 
 
 @contextlib.contextmanager
-def adding(program: str, cluster: RedisCluster, key: str) -> Iterator[subprocess.Popen[str]]:
-    """A program that has sent adds to the first node, which stands still."""
+def prepared(program: str, cluster: RedisCluster, key: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that has added twice; the replicas have both adds."""
     with subprocess.Popen(
         [sys.executable, "-c", program, cluster.url, key],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdin
         assert child.stdout
         assert sorted(json.loads(child.stdout.readline())) == [1, 2]
         cluster.wait_replicas()
+        yield child
+
+
+@contextlib.contextmanager
+def adding(program: str, cluster: RedisCluster, key: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that has sent adds to the first node, which stands still."""
+    with prepared(program, cluster, key) as child:
+        assert child.stdin
+        assert child.stdout
         cluster.pause(0)
         child.stdin.write("\n")
         child.stdin.flush()
@@ -155,16 +163,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_a_redirection_that_a_loop_reads_late_is_followed(cluster: RedisCluster) -> None:
     key = key_of_first_node(cluster)
-    program = ADD_TO_A_REPLICA_IN_A_LOOP_THAT_STANDS_STILL
-    with subprocess.Popen(
-        [sys.executable, "-c", program, cluster.url, key],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout
-        assert sorted(json.loads(child.stdout.readline())) == [1, 2]
-        cluster.wait_replicas()
+    with prepared(ADD_TO_A_REPLICA_IN_A_LOOP_THAT_STANDS_STILL, cluster, key) as child:
         cluster.fail_over(3)
         said, _ = child.communicate("\n", timeout=40)
     assert sorted(map(int, said.split())) == [4, 5, 6, 7, 8]

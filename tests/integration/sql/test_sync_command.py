@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -146,10 +147,11 @@ def test_a_sync_that_is_told_to_stop_at_once_ends_well(
     assert json.loads(said)["failed"] == 0
 
 
-class StopsAt:
-    """An event that is set when it is looked at for the nth time."""
+class StopsAt(threading.Event):
+    """Set when the worker asks for the nth time."""
 
     def __init__(self, look: int) -> None:
+        super().__init__()
         self.left = look
 
     def is_set(self) -> bool:
@@ -163,13 +165,13 @@ def test_a_round_that_is_stopped_before_its_end_is_not_a_round_that_worked(
     with hotcount.WriteBehindCounter(url, own_redis.url) as views:
         worker, look = views.sync_worker(), 2  # The first look is before the round.
         while not (stats := worker.stats())["failed"]:
-            worker.run(StopsAt(look))  # type: ignore[arg-type]
+            worker.run(StopsAt(look))
             look += 1
             assert stats["rounds"] == 0
         assert look > 3, "no round was stopped before it came to the missing tables"
         views.create_tables()
         # It looks some 60 times a second, and begins a round in each.
-        worker.run(StopsAt(100))  # type: ignore[arg-type]
+        worker.run(StopsAt(100))
         assert worker.stats()["rounds"] > 0
 
 

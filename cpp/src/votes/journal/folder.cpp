@@ -141,7 +141,7 @@ struct Folder::Work {
                           : not_before;
             const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
                                          folded->outcome == FoldedPage::Outcome::elsewhere);
-            // Rows that are left are mostly votes since, which the processes of their voters fold.
+            // Most rows that are left belong to later votes; the processes of those voters fold them.
             if (done && (looks || folded->left)) look_after(look_pause);
             if (!folded && only_reads(folded.error())) {
                 look_after(LeftItems::kRefusedFor);
