@@ -584,7 +584,8 @@ class Votes(Lifetime, VotesBase):
 
         Returns:
             A FlushReport: how many items were updated, and how many were not reached. If none is
-            pending, the item table has every vote that was acknowledged before the call.
+            pending, the item table has every vote that was acknowledged before the call, and this
+            process folds nothing until there are new votes.
 
         Raises:
             HotcountError: A fold failed as a whole, or another process folded until the timeout.

@@ -92,6 +92,7 @@ LONG = {
     "python/hotcount/limiter.py": "one class, whose docstrings are its reference",
     "python/hotcount/live_sets.py": "likewise",
     "python/hotcount/votes.py": "likewise",
+    "cpp/src/votes/journal/folder.cpp": "one state: when to fold, and what a fold left behind",
     "cpp/src/votes/cache/stream_worker.cpp": "one loop, from a stream's page to SQL and back",
     "cpp/src/votes/cache/sync_worker.cpp": "one round, from the hashes of a cache to SQL and back",
     "python/src/concepts/stores.cpp": "the options of all stores, and how each is read and shown",

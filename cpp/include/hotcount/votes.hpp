@@ -456,8 +456,9 @@ class Votes {
     }
     /// Brings item.vote_count up to date if votes do not (batched and slotted on the servers,
     /// cached; slotted on SQLite). Waits until the deadline for items that other transactions have
-    /// locked. If nothing is pending, item.vote_count has every vote acknowledged before the call.
-    /// After an error the rest of the journal is not folded: call it again.
+    /// locked. If nothing is pending, item.vote_count has every vote acknowledged before the call,
+    /// and this process folds nothing until there are new votes. After an error the rest of the
+    /// journal is not folded: call it again.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
     /// Tells this process that the caller's own SQL has committed `rows` journal rows, as
     /// hotcount.integrations.sqlalchemy does: it folds them as it folds those of its own votes.

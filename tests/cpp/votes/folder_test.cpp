@@ -3,16 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace hotcount {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Outcome = FoldedPage::Outcome;
 
@@ -190,6 +194,37 @@ TEST_F(FolderTest, ItemsBehindAFullListOfItemsAreFoldedDespiteRefusedOnes) {
     journal->refused = {1, 2};
     EXPECT_EQ(flush().failed, 2);
     EXPECT_EQ(journal->rows.size(), 2U);
+}
+
+// A fold beside a caller's DROP TABLE ends one of them on PostgreSQL.
+TEST(Folder, AfterAFoldOfEverythingNothingIsFoldedUntilTheNextRow) {
+    auto journal = std::make_shared<MemoryJournal>();
+    std::latch thread_folds{1};
+    std::latch caller_folds{1};
+    std::atomic<bool> ended{false};
+    std::atomic<int> folds{0};
+    journal->before = [&](int fold) {
+        folds = fold;
+        if (fold == 2) caller_folds.count_down();
+        if (fold != 1) return Outcome::folded;
+        thread_folds.count_down();
+        caller_folds.wait();
+        std::this_thread::sleep_for(milliseconds{50});
+        ended = true;
+        return Outcome::taken;
+    };
+    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
+    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
+    folder->note_appended(1);
+    thread_folds.wait();
+    ASSERT_TRUE(folder->fold_now(Deadline::after(seconds{20})).ok());
+    EXPECT_TRUE(ended);
+    folder.reset();
+    for (int i = 0; !used.expired() && i < 2000; ++i) {
+        std::this_thread::sleep_for(milliseconds{10});
+    }
+    EXPECT_TRUE(used.expired());
+    EXPECT_EQ(folds, 2);
 }
 
 }  // namespace

@@ -80,6 +80,8 @@ struct Folder::Work {
     std::mutex mutex{};
     std::condition_variable changed{};
     std::size_t appended{0};  // Rows of this process since its last fold began.
+    std::uint64_t total{0};   // Rows of this process.
+    bool folding{false};      // The thread folds.
     std::size_t read{0};      // Rows that reads have summed since.
     std::size_t many_read{kManyRead};
     bool again{false};  // There are more rows to fold, of any process.
@@ -121,10 +123,12 @@ struct Folder::Work {
             const std::size_t rows = std::exchange(appended, 0);
             read = 0;
             const bool more = std::exchange(again, false);
+            folding = true;
             lock.unlock();
             FoldProgress progress{Deadline::after(patience), false};
             auto folded = fold_all(!many && !last, progress, hurried);
             lock.lock();
+            folding = false;
             if (last || (!folded && is_closed(folded.error()))) return;
             failures = folded ? 0 : std::min(failures + 1, 5);
             Duration rest = interval;
@@ -317,6 +321,7 @@ struct Folder::Work {
         FoldProgress progress{deadline, true};
         FoldPauses pauses{deadline};
         FoldedPage folded;
+        const std::uint64_t before = total_appended();
         do {
             HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, progress));
             if (folded.outcome == FoldedPage::Outcome::taken) {
@@ -340,9 +345,28 @@ struct Folder::Work {
             }
         } while (folded.more && progress.held.empty() && !deadline.passed());
         if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
+        if (!folded.more && progress.held.empty()) settle(before, pauses, deadline);
         return FoldReport{static_cast<std::int64_t>(progress.shown.size()),
                           static_cast<std::int64_t>(progress.held.size()),
                           static_cast<std::int64_t>(left.refused()), folded.more};
+    }
+
+    std::uint64_t total_appended() {
+        const std::lock_guard lock(mutex);
+        return total;
+    }
+
+    // All rows are folded that were there when `before` rows were appended. Unless there are more,
+    // the thread has nothing to fold once its own fold has ended: the caller may drop the tables.
+    void settle(std::uint64_t before, FoldPauses& pauses, Deadline deadline) {
+        std::unique_lock lock(mutex);
+        for (pauses.begin(); folding && !deadline.passed(); lock.lock()) {
+            lock.unlock();
+            pauses.rest();
+        }
+        if (folding || total != before || left.holds()) return;
+        appended = 0;
+        again = false;
     }
 
     // Folds the items that are held. Without time for that they stay held.
@@ -452,6 +476,7 @@ void Folder::note_appended(std::size_t rows) {
     const bool many = work->appended < kManyRows && work->appended + rows >= kManyRows;
     const bool first = work->appended == 0;
     work->appended += rows;
+    work->total += rows;
     work->votes = true;
     // If the system starts no thread, the next rows try again. Other processes fold too.
     (void)Work::start(work);
