@@ -246,7 +246,7 @@ def test_a_series_that_is_no_stretch_of_time_is_refused(daily: PeriodCounter) ->
     start = next_year(1, 1)
     with pytest.raises(hotcount.ConfigError, match="end is before start"):
         daily.series("k", start, start - timedelta(seconds=1))
-    with pytest.raises(hotcount.ConfigError, match="more than 100000 periods of a day"):
+    with pytest.raises(hotcount.ConfigError, match="more than 100000 periods of one day"):
         daily.series("k", start, start.replace(year=9000))
 
 

@@ -156,7 +156,7 @@ def test_a_sum_beyond_64_bits_and_too_many_periods_are_errors(counter_store: Sto
     with pytest.raises(hotcount.CounterOverflowError, match="k"):
         counter.series("k", start, start + DAY, period="day")
     # The bound is on the counter's periods, not on the viewer's.
-    with pytest.raises(hotcount.ConfigError, match="100000 periods of a hour apart"):
+    with pytest.raises(hotcount.ConfigError, match="100000 periods of one hour apart"):
         counter.series("k", start, start + 5000 * DAY, period="month")
 
 

@@ -19,7 +19,7 @@ Result<void> check_options(const PeriodCounterOptions& options) {
     const std::int64_t most = kMostKept / longest(options.period);
     if (options.keep < 1 || options.keep > most) {
         return bad_value("keep", options.keep,
-                         "it takes 1 to " + std::to_string(most) + " periods of a " +
+                         "it takes 1 to " + std::to_string(most) + " periods of one " +
                              std::string{to_string(options.period)});
     }
     return {};
@@ -265,7 +265,7 @@ Result<PeriodCounter::Reads> PeriodCounter::reads_of(std::string_view key, Insta
         const std::size_t before = reads.names.size();
         for (Instant inner = whole.begins; inner < whole.ends;) {
             if (reads.names.size() == kMaxSeries) {
-                return bad_option("start", "and end are more than 100000 periods of a " +
+                return bad_option("start", "and end are more than 100000 periods of one " +
                                                std::string{to_string(options_.period)} + " apart");
             }
             const Span part = calendar_.span(inner);
