@@ -56,7 +56,7 @@ std::string to_string(const Id& id) {
 
 namespace {
 
-/// Says of an option of the URL that no driver knows if it is an argument beside the URL.
+/// Adds to the error of an option that no driver knows that it is an argument beside the URL.
 Error name_argument(Error error, const Url& url) {
     for (const std::string name : {"timeout", "max_readers", "max_writers", "idle_timeout"}) {
         if (error.facts && error.facts->option == name && url.query.contains(name)) {

@@ -161,7 +161,7 @@ Placed place_parameters(std::string_view text, Placeholders placeholders) {
 
 namespace {
 
-// Removes the first part and the dot behind it from `text`. nullopt if a quotation mark is not
+// Removes the first part and the dot after it from `text`. nullopt if a quotation mark is not
 // closed, or if the closing one is followed by something else.
 std::optional<std::string> take_part(std::string_view& text) {
     std::string part;

@@ -130,7 +130,7 @@ class Grammar {
     std::string for_update() const { return clause("for_update"); }
     /// Keeps the rows as they are until the transaction ends; a shared lock.
     std::string for_share() const { return clause("for_share"); }
-    /// Behind a table that a locking read finds by its primary key, if the server might scan it.
+    /// The hint after a table that a locking read finds by its key, where the server might scan it.
     std::string by_primary_key() const { return clause("by_primary_key"); }
     /// Whether the locks are not empty.
     virtual bool locks_rows() const { return true; }

@@ -13,8 +13,8 @@ namespace {
 // busy. Shorter: a host that is slow to accept is passed over.
 constexpr Duration kFirstShare = std::chrono::seconds{1};
 constexpr int kMostDoublings = 6;
-// Of a caller that waits for another host's answer meanwhile, and the time between two such looks of
-// a process. Shorter: a busy standby that has just been promoted does not answer in time.
+// Time for the dial of each other host while a caller waits for its own host, and between two such
+// looks of a process. Shorter: a busy standby that was just promoted does not answer in time.
 constexpr Duration kLook = std::chrono::milliseconds{250};
 // How soon a caller that waits for another's round looks for what it found.
 constexpr Duration kLooksEvery = std::chrono::milliseconds{10};
@@ -87,7 +87,7 @@ Result<void> Hosts::find(Deadline deadline, bool waits_for_room, const Dial& dia
                 return {};
             }
             if (dialled.error().code == ErrorCode::config) return dialled;
-            // One that had next to no time says nothing.
+            // A host that had next to no time keeps its last refusal.
             if (!refusals[host] || !deadline.passed()) refusals[host] = std::move(dialled).error();
         }
         // Once for all callers whose rounds ran side by side.

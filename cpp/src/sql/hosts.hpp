@@ -57,9 +57,9 @@ class Hosts {
     /// last refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
     /// True if a host other than `host` is suitable. Dials each of them once, briefly, until `until`.
-    /// Nothing if another caller has just begun to ask: again after kAsksEvery. `dialled`: of a cluster
-    /// whose nodes all take writes, when this session was dialled. That another node was found before
-    /// says nothing about this one then, unless a caller found since that this one is gone.
+    /// Nothing if another caller has just begun to ask: ask again after kAsksEvery. `dialled`: when
+    /// this session was dialled, in a cluster whose nodes all take writes. There another node that
+    /// was found counts only if a caller has found since then that this node is gone.
     std::optional<bool> any_other(std::size_t host, SteadyTime until, const Dial& dial,
                                   std::optional<SteadyTime> dialled = {});
     /// True if another host than `host` is known to take writes now: answers of `host` do not count.

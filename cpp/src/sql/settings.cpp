@@ -65,7 +65,7 @@ Result<void> check_ready(Database& database, Access access, Deadline deadline) {
     lease->rollback();
     HOTCOUNT_TRY(tried);
     if (!reads_only) {
-        // Only a transaction that ends well finds that SQLite's file was removed or replaced.
+        // A rollback does not check whether SQLite's file was removed or replaced. This read does.
         HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
         return {};
     }

@@ -44,8 +44,8 @@ using Names = std::map<std::string, std::string, std::less<>>;
 /// The value of a flag.
 inline std::string flag(bool is_set) { return is_set ? "1" : ""; }
 
-/// A statement on one line but for names that have more: in a script a statement ends where ; ends a
-/// line. A line break at the end stays.
+/// The text on one line, for a script, where ; at the end of a line ends a statement. Line breaks
+/// inside quotes and at the end stay.
 std::string one_line(std::string text);
 
 class Statements {
@@ -81,8 +81,8 @@ std::string repeat_rows(std::string_view text, std::size_t rows);
 
 // -- statements for a connection of the application's own ----------------------------------------
 //
-// Its driver, its session, its transaction. The application's library binds parameters by name. MySQL's sessions are not in ANSI_QUOTES mode
-// there, so names stand in backticks.
+// The application's library binds parameters by name. Its MySQL sessions are not in ANSI_QUOTES
+// mode, so names stand in backticks.
 
 /// `text`, written as for our own connections, in the form of SQLAlchemy's text(): parameter ?N
 /// becomes :name, `names` having one for each, and a colon in a quoted name is escaped.

@@ -218,7 +218,7 @@ Result<std::int64_t> MysqlConnection::take_results(Prepared& prepared,
 // Rolls back the rest of the statement, and adds to the error whether anything was applied.
 Error MysqlConnection::alone_refused(Error error) {
     if (broken_) return error;
-    // Between two parts the text is the whole statement's: that may have been after the COMMIT.
+    // A cancel between two parts may have come after the COMMIT: the text is the whole statement's.
     if (cancelled_ && !between_parts_ && error.condition == SqlCondition::query_canceled) {
         rollback();
         error.message =

@@ -41,7 +41,7 @@ Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
                               std::string_view{items_.name}, std::string_view{options_.item_id}},
                              see));
     }
-    // If the tables are yet to be made, that is no answer.
+    // An answer from before the tables exist is not kept.
     HOTCOUNT_TRY(are_bytes(connection));
     if (known_.load(std::memory_order_relaxed) >= 0) {
         refer_.store(refer ? 1 : 0, std::memory_order_relaxed);
@@ -68,7 +68,7 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
                           std::string_view{items_.name}, std::string_view{options_.item_id}},
                          see));
     constexpr int kColumns = 3;
-    // If the tables are yet to be made, that is no answer.
+    // An answer from before the tables exist is not kept.
     if (found == kColumns) known_.store(fit == kColumns ? 1 : 0, std::memory_order_relaxed);
     return fit == kColumns;
 }

@@ -210,7 +210,7 @@ Result<void> MysqlConnection::begin(Deadline deadline) {
 
 Result<void> MysqlConnection::begin_read(Deadline deadline) {
     HOTCOUNT_TRY(begin(deadline));
-    // On a session that writes: for this one transaction, which begins by itself.
+    // On a session that writes, the settings hold for the next transaction, which begins by itself.
     auto told = tell(
         reads_ ? "START TRANSACTION" : "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         MysqlStage::statement);
@@ -411,7 +411,7 @@ Result<std::int64_t> MysqlConnection::run_prepared(const Statement& statement,
     HOTCOUNT_TRY_ASSIGN(Prepared* const prepared, prepare(statement));
     shared_.statements.fetch_add(1, std::memory_order_relaxed);
     auto changed = execute(*prepared, parameters, visit);
-    // The server may have thrown its side away; the next one prepares anew.
+    // After an error the server may lack the statement: the next call prepares it again.
     const bool keeps = target_.prepare && shared_.keeps_prepared.load(std::memory_order_relaxed);
     if (!broken_ && !keeps) {
         while (!prepared_.empty()) forget(prepared_.back().id);

@@ -40,8 +40,8 @@ namespace hotcount::sql {
 /// How far a call had come when an error occurred.
 enum class MysqlStage : std::uint8_t {
     connecting,
-    statement,  ///< Of a transaction: nothing of it is applied without a COMMIT.
-    alone,      ///< That commits by itself: a change of the schema.
+    statement,  ///< A statement of a transaction: nothing is applied without a COMMIT.
+    alone,      ///< A statement that commits by itself: a change of the schema.
     commit,
 };
 
@@ -182,7 +182,7 @@ class MysqlConnection final : public Connection {
     // As in PostgresConnection.
     static constexpr Duration kSilence = std::chrono::seconds{1};
 
-    // When the wait of a call is ended by shutting its socket, it ends within a few steps.
+    // A call whose socket was shut down ends within a few steps.
     static constexpr int kMaxSteps = 10'000;
 
     template <class Start, class Continue>
@@ -246,12 +246,12 @@ class MysqlConnection final : public Connection {
     std::uint64_t process_{0};  // fork_generation() at connection.
     unsigned long id_{0};       // The server's number for this session.
     std::string asked_method_;  // The server's method that asks for the password itself.
-    std::string server_;        // Which server has given it: numbers are its own.
+    std::string server_;        // The server of id_: another one has other numbers.
     bool reads_only_{false};    // Whether server_ was read-only at identified_.
     std::uint64_t product_{0};  // 1: MariaDB, 2: MySQL.
     std::size_t host_{0};       // Index among the URL's hosts.
-    SteadyTime sent_{};         // Something, for the last time.
-    SteadyTime looked_{};       // Whether another host is the primary.
+    SteadyTime sent_{};         // When something was last sent.
+    SteadyTime looked_{};       // When another host was last looked for.
     SteadyTime identified_{};
 
     std::list<Prepared> prepared_;  // The one used last is first.
@@ -283,7 +283,7 @@ class MysqlConnection final : public Connection {
     std::int64_t patience_{0};
 };
 
-/// In whole seconds, as the server has it: how long a session may wait, for a call with that limit.
+/// The server's limit for a session's waits, in whole seconds, for a call with that limit.
 std::int64_t patience_for(Duration limit);
 
 // Runs one of the library's calls to its end; false if it was cut off at the deadline.

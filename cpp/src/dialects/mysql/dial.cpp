@@ -240,7 +240,7 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
                 routes.error = failure_of(socket);
                 return 0;
             }
-            // For a message only: the library does not tell.
+            // For a message: the library does not report the method.
             if (auto method = asked_method(socket); !method.empty()) {
                 asked_method_ = std::move(method);
             }
@@ -261,7 +261,7 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
             error.condition = SqlCondition::too_many_connections;
         }
         if (no_key && (number == kUnknownError || number == kPluginFailed)) {
-            // OpenSSL has noted that the file is no key, where the thread's next user would find it.
+            // OpenSSL's queue has an error about the file, which the thread's next user would find.
             if (library_.clear_openssl_errors != nullptr) library_.clear_openssl_errors();
             shared_.first_logins.refuse();
             return first_login_refused(target_.name);
@@ -289,8 +289,8 @@ Error MysqlConnection::unreached(int cause) {
     return error;
 }
 
-// A server chooses how it wants to be shown the password. If it is `restricted`, only by methods that
-// answer a challenge; `no_key` is the path of a NoKeyFile, or empty.
+// A server chooses the method of authentication. `restricted`: only from those that answer a
+// challenge. `no_key`: the path of a NoKeyFile, or empty.
 Result<void> MysqlConnection::set_options(Deadline deadline, bool restricted,
                                           const std::string& no_key) {
     bool has_all = true;

@@ -1,4 +1,4 @@
-// Which server a MysqlConnection is with, and whether that is still the one to be with.
+// The server of a MysqlConnection: which one it is, and whether it is still the right one.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,10 +13,10 @@ namespace {
 
 // If a server has not answered by then, it is better to try another session.
 constexpr Duration kAnswersWithin = std::chrono::seconds{1};
-// How old a session's knowledge may be whether its server takes writes.
+// After this time a session that reads asks its server again whether it takes writes.
 constexpr Duration kAsksAgainAfter = std::chrono::seconds{1};
 
-/// How often a list with commas has an address.
+/// The number of times that a list with commas contains an address.
 std::size_t times(const std::string& address, const std::string& list) {
     std::size_t found = 0;
     for (std::size_t at = 0; at <= list.size();) {
@@ -29,8 +29,9 @@ std::size_t times(const std::string& address, const std::string& list) {
 
 }  // namespace
 
-// A server that was demoted refuses writes, and answers reads as before. So a session that reads asks
-// now and then. While a primary is looked for, one with another server is not kept for long.
+// A demoted server refuses writes and answers reads as before, so a session that reads asks it now
+// and then. While the database looks for its primary, a session with a read-only server is dropped
+// instead.
 bool MysqlConnection::still_there(bool ask, Deadline deadline) {
     const SteadyTime now = std::chrono::steady_clock::now();
     const bool asked_long_ago = now - identified_ > kAsksAgainAfter;
@@ -54,13 +55,13 @@ void MysqlConnection::leave_host() {
     if (shared_.hosts.several()) shared_.hosts.leave(host_);
 }
 
-// At a deadline, without an answer: a row that others hold, or a host that is gone.
+// Called at a deadline without an answer: a row is locked, or the host is gone.
 void MysqlConnection::leave_if_silent() {
     const bool silent = std::chrono::steady_clock::now() - sent_ >= kSilence;
     if (silent && shared_.hosts.several()) leave_host();
 }
 
-// Between two looks for another primary, while a session of one of several hosts waits.
+// When a session that waits, with one of several hosts, looks for another primary next.
 SteadyTime MysqlConnection::next_look() const {
     if (id_ == 0 || tidy_until_ || !shared_.hosts.wants_writes()) return SteadyTime::max();
     return std::max(sent_, looked_) + kSilence;
@@ -83,7 +84,7 @@ bool MysqlConnection::was_replaced(SteadyTime limit) {
     return other.value_or(false);
 }
 
-// Whether the node of this session is with its cluster, as it says to a new session.
+// Whether this session's node tells a new session that it is in its cluster.
 bool MysqlConnection::answers_again(SteadyTime limit) {
     MysqlConnection again{library_, target_, false, shared_};
     const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
@@ -94,7 +95,7 @@ bool MysqlConnection::answers_again(SteadyTime limit) {
     return true;
 }
 
-// A commit was answered. What a primary has committed after its replica was promoted is lost with it.
+// A commit was answered. A commit of a primary whose replica was promoted before is lost with it.
 Result<void> MysqlConnection::committed() {
     if (id_ != 0 && !in_cluster_ && shared_.hosts.replaced(host_)) {
         broken_ = true;
@@ -144,8 +145,8 @@ Result<void> MysqlConnection::check_node() {
     return refused(MysqlStage::connecting, kNotReady, "08S01", "WSREP: wsrep_ready is OFF");
 }
 
-// Whether the other node's cluster still has this one. Of nodes whose addresses are all the same, such as
-// AUTO, only a membership that is unchanged tells that.
+// Whether the other node's cluster still has this one. If all nodes have the same address, such as
+// AUTO, only an unchanged membership shows that.
 bool MysqlConnection::is_with(const MysqlConnection& other) const {
     if (times(node_, nodes_) == 1) return times(node_, other.nodes_) > 0;
     return view_ == other.view_;

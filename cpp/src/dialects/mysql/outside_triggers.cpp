@@ -18,14 +18,14 @@ namespace {
 constexpr std::array<std::string_view, 4> kEvents{"deleted", "inserted", "updated", "inserting"};
 // It limits nothing: a session has one more by default.
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
-// In the body of each trigger of hotcount's, which identifies it; a comment would not do, because
-// clients may strip comments. Not IS NULL: sessions share a trigger, and in MySQL one of ours would
-// leave it FALSE for all. Not AND: each row would evaluate the second variable too, a tenth of the
+// A part of the body of each trigger of hotcount's, which identifies it: clients may strip a
+// comment. IS NULL would not do: sessions share a trigger, and in MySQL one of our sessions would
+// leave it FALSE for all. With AND each row would evaluate the second variable too, a tenth of the
 // trigger's cost to a batch on MariaDB.
 constexpr std::string_view kOthers =
     "NOT @hotcount_own <=> 1 THEN IF NOT @@session.sql_select_limit = 18446744073709551614";
 
-// The names of all that there may be: kEvents of each of both tables.
+// The names of all possible triggers: one for each of kEvents on each of the two tables.
 struct Names {
     explicit Names(const VotesOptions& options) {
         const auto votes = sql::TableName::of(options.vote_table);
@@ -263,8 +263,8 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         std::string text;
     };
 
-    // The triggers of a strategy that counts elsewhere lack its branch; a superfluous one only
-    // takes time.
+    // Triggers of a strategy that counts elsewhere lack the branch for this one's place. A
+    // superfluous branch only takes time.
     static bool fit(const std::vector<Seen>& all, OutsideWrites form, const VotesOptions& options,
                     bool for_ignored) {
         const VoteNames n{options, sql::mysql_grammar()};
@@ -287,7 +287,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         });
     }
 
-    // The form of hidden triggers is the mark's. `shown`: without their text.
+    // The mark tells the form of hidden triggers. `shown`: the server shows them without their text.
     static Result<void> find_hidden(sql::Connection& connection, const VotesOptions& options,
                                     bool shown, FoundTriggers& found) {
         static const sql::Statement kMayBe{sql::mysql_catalog()["may_hide_triggers"]};

@@ -204,8 +204,8 @@ class MysqlJournal final : public Journal {
         return rows;
     }
 
-    // Without a gap in the ids there are no rows of others in between. The last row goes by its id:
-    // a range also locks the row behind it, which may be a voter's.
+    // A run of ids without a gap has no other rows in between. Its last row is deleted by id: a
+    // range also locks the row after it, which may be a voter's.
     Result<void> remove(sql::Connection& connection, std::span<const Row> rows) {
         std::vector<sql::Id> ids;
         while (!rows.empty()) {

@@ -177,7 +177,7 @@ class MysqlVoteWriter final : public VoteWriter {
         if (auto locked = connection.query(lock_item_, {sql::to_value(item)}, read); !locked) {
             return explain_missing_table(std::move(locked).error());
         }
-        // No such item: the vote will be refused, unless nothing refers to it.
+        // No such item: the foreign key, if there is one, will refuse the vote.
         if (!route) return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
         if (*route != vote_route(options_, layout_->dialect())) {
             return wrong_place(options_, *route, layout_->dialect());

@@ -36,7 +36,7 @@ AuthenticationReader::Finding AuthenticationReader::see(std::string_view bytes) 
             return Finding::clear_text;
         }
         const std::size_t whole = 1 + std::size_t{length};
-        // A length that cannot be is libpq's to refuse; it reads nothing behind it.
+        // libpq refuses an impossible length, and reads nothing after it.
         if (length < 4 || unread_.size() < whole) break;
         unread_.erase(0, whole);
     }

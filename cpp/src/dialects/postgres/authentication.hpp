@@ -48,7 +48,7 @@ class Interposed {
     bool ok() const { return server_ >= 0 && ours_ >= 0; }
     int server() const { return server_; }
     enum class Read : std::uint8_t { message, nothing_yet, end, excessive };
-    /// The server's next whole message. Reads no byte behind it.
+    /// The server's next whole message. Reads no byte after it.
     Read read_message(std::string& message);
     bool give_to_libpq(std::string_view bytes);
     /// The bytes that libpq has written since the last call.

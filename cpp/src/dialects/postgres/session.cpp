@@ -140,7 +140,8 @@ void PostgresConnection::leave_if_silent() {
     if (silent && options_.shared->hosts.several()) leave_host();
 }
 
-// begin() replaces a session that the server has ended. With `ask`, the server must answer a Sync.
+// Without `ask`, a session that the server has ended passes: begin() replaces it. With `ask`, the
+// server must answer a Sync.
 bool PostgresConnection::still_there(bool ask, Deadline deadline) {
     if (!ask) return !broken();
     if (handle_ == nullptr || broken() || !looks_alive() || !queue_sync()) return false;

@@ -227,7 +227,7 @@ bool FileGuard::lock(int fd, short type, std::int64_t start, std::int64_t length
 bool FileGuard::hold_write() {
     if (!locked_) return true;
     const IndexHeader before = *static_cast<const IndexHeader*>(index_);
-    // Between the two another process may write, once: the header shows it.
+    // Another process may write between the unlock and the lock: the header shows that.
     struct flock posix = range(F_UNLCK, kWriteLock, 1);
     (void)fcntl(index_fd_, F_SETLK, &posix);
     if (!lock(index_fd_, F_WRLCK, kWriteLock, 1)) return false;

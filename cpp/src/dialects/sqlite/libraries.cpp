@@ -16,7 +16,7 @@ std::atomic<Result<void> (*)()> loader{nullptr};
 // Data of the library. The address of a function may be that of a stub in another object.
 const void* our_sqlite() { return sqlite3_libversion(); }
 
-// A message that every SQLite contains, and nothing else; in two parts, so that neither do we.
+// A message that only SQLite contains: in two parts, so that this library does not contain it.
 const std::string& a_message_of_sqlite() {
     static const auto* const text = new std::string{
         std::string{"unable to open a temporary database file "} + "for storing temporary tables"};

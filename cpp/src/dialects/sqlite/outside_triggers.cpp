@@ -151,7 +151,8 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
             return {};
         };
         HOTCOUNT_TRY(connection.query(kVersion, {}, see));
-        // With the version the bits that were true of it: 0 is no version of a schema with votes.
+        // The schema's version, and in the low bits what was found for it. 0 is unknown: a schema
+        // with votes has a version above 0.
         std::int64_t known = seen.load(std::memory_order_relaxed);
         if (known >> 4 != version) {
             HOTCOUNT_TRY_ASSIGN(const Found found, read_running(connection, options));

@@ -102,8 +102,8 @@ SELECT
 LIMIT 1
 
 -- name: part_that_runs
--- Of session ?1: the number of the query that runs, whether it is the COMMIT of a compound
--- statement, and whether it is between two of its parts.
+-- Of session ?1: the number of the query that runs, whether the query is the COMMIT of a compound
+-- statement, and whether the session is between two parts of one.
 SELECT QUERY_ID, INFO = 'COMMIT', INFO LIKE 'BEGIN NOT ATOMIC%'
 FROM information_schema.PROCESSLIST
 WHERE ID = ?1

@@ -13,7 +13,7 @@ FOR UPDATE
 --end
 
 -- name: mark_saved
--- Writes of items ?1 the gen ?2 and the version ?3 that their counts are of.
+-- Notes that the counts of items ?1 are those of gen ?2 and version ?3.
 INSERT INTO {sync} (item, saved_gen, saved_version)
 VALUES
 --each ,
@@ -30,8 +30,8 @@ FROM {item} AS hc_i
 WHERE hc_i.{id} IN ({list(?1)})
 
 -- name: set_counts
--- Sets the count of items: ?1 item, ?2 count. Locks the items. Each row is compared with half of
--- the items, 1,000 rows in some 10 ms.
+-- Sets the count of items: ?1 item, ?2 count. Locks the items. The CASE compares each row with half
+-- of the items on average, which takes some 10 ms for 1,000 rows.
 UPDATE {item}
 SET {count} = CASE {id}
 --each
@@ -41,14 +41,14 @@ SET {count} = CASE {id}
 WHERE {id} IN ({list(?1)})
 
 -- name: is_ours
--- A row if the cache of the tables is ?2.
+-- Returns a row if the tables count under the cache id ?2.
 SELECT 1
 FROM {meta}
 WHERE name = 'cache_id' AND value = ?2
 
 -- name: fence
--- MariaDB: the four steps below in one trip, and COMMIT. Nothing if the cache of the tables is not
--- ?2. ?1 holder, ?3 items. The first step locks the rows of {sync}; a transaction that writes a
+-- MariaDB: the four steps below in one trip, and COMMIT; does nothing unless {is_ours} returns a
+-- row. ?1 holder, ?3 items. The first step locks the rows of {sync}; a transaction that writes a
 -- count locks them exclusively, so the values that the last step reads hold until the COMMIT.
 BEGIN NOT ATOMIC
     IF EXISTS ({is_ours}) THEN

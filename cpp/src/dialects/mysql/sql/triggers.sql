@@ -1,13 +1,13 @@
 -- Triggers of a vote table on MariaDB and MySQL (outside_triggers.cpp).
 --
--- Our own sessions carry a mark, a variable that session.sql sets: they run only our statements. A
--- statement of ours in the application's session has a sql_select_limit that no other statement
--- sets, for this statement alone.
+-- A trigger ignores our own writes. Our sessions run only our statements, and have a variable that
+-- session.sql sets. A statement of ours in the application's session sets a sql_select_limit that
+-- nothing else sets, for itself alone.
 --
--- A trigger locks the mark `outside_writes`, which lock_all (tables.sql) locks too: the counts are
--- moved when no open transaction has counted in the former place. Not `counted_in`: that mark may
--- be missing, and then READ COMMITTED locks nothing and REPEATABLE READ a gap, which would deadlock
--- with the move.
+-- A trigger locks the mark `outside_writes`, as lock_all (tables.sql) does, so the counts move only
+-- while no open transaction has counted in the former place. The mark `counted_in` would not do: it
+-- may be missing, and then READ COMMITTED locks nothing and REPEATABLE READ a gap, which would
+-- deadlock with the move.
 
 -- name: create
 CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ {trigger} {when} ON {vote}
@@ -61,8 +61,8 @@ THEN
 END IF;
 
 -- name: inserting
--- Keeps the item for the counting after it: two statements that have shared its row by their
--- foreign key could not both change its count.
+-- Locks the item before the foreign key takes a shared lock on it: two statements with shared locks
+-- would deadlock when both change its count.
 BEGIN
     {find_place}
     IF hc_place = 'item' THEN
@@ -71,22 +71,22 @@ BEGIN
 END;
 
 -- name: was
--- Differences are decimals, so that one out of 64 bits is refused and a column may be unsigned.
+-- A decimal: the server then refuses a difference beyond 64 bits, and the column may be unsigned.
 CAST(COALESCE(OLD.{value}, 0) AS DECIMAL(20))
 
 -- name: is
 CAST(COALESCE(NEW.{value}, 0) AS DECIMAL(20))
 
 -- name: find_place
--- hc_place is where the counts are. Not DO, which passes over an error: the change would be rolled
--- back by a deadlock, and counted.
+-- hc_place is where the counts are. DO would ignore an error: after a deadlock, which rolls the
+-- change back, the trigger would still count it.
 DECLARE hc_place VARBINARY(1000);
 SET hc_place = (SELECT value FROM {meta} WHERE name = 'outside_writes' LOCK IN SHARE MODE);
 SET hc_place = (SELECT value FROM {meta} WHERE name = 'counted_in' LOCK IN SHARE MODE);
 
 -- name: count_vote
 -- Adds {2} to the count of item {1}. A vote of ours opens every table that a trigger's body names,
--- so there is one place beside the journal.
+-- so the body names only one place beside the journal.
 IF {1} IS NOT NULL AND {2} <> 0 THEN
 --if in_journal
     {note({1}, {2})}
@@ -111,13 +111,13 @@ END IF;
 INSERT INTO {journal} (item, diff) VALUES ({1}, {2});
 
 -- name: try_rights
--- Names a trigger that does not exist: the server looks at the rights first.
+-- Names a trigger that does not exist: the server checks the rights first.
 CREATE TRIGGER {trigger} AFTER DELETE ON {vote}
 FOR EACH ROW FOLLOWS "no trigger of hotcount" SET @hotcount = 1
 
 -- name: try_vote
--- Whether triggers of another account run: its rights are looked at when one of them does. The vote
--- is of no item, for which it would wait.
+-- Whether triggers of another account run: the server checks that account's rights when a trigger
+-- runs. Without the foreign key's check the vote waits for no item.
 /*M! SET STATEMENT foreign_key_checks = 0 FOR */
 INSERT /*+ SET_VAR(foreign_key_checks = OFF) */
 INTO {anonymous_vote} ({vote_item}, {anonymous_user}, {value})
@@ -125,5 +125,5 @@ VALUES ({some_id}, '', 0);
 DELETE FROM {anonymous_vote} WHERE {vote_item} = {some_id} AND {anonymous_user} = '';
 
 -- name: marks
--- The marks from which triggers are told that this account does not see.
+-- The marks that tell the form of triggers that this account cannot see.
 SELECT name, value FROM {meta} WHERE name IN ('counted_in', 'outside_writes')

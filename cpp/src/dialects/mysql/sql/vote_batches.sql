@@ -1,8 +1,8 @@
 -- The transaction of a batch of votes, beside the votes themselves (vote_rows.sql).
 
 -- name: route
--- The route of votes. Locks its mark until the commit, shared: read without a lock it may be the
--- one of before a change of strategy.
+-- The route of votes. Locks its mark until the commit, shared: a read without a lock may return the
+-- route before a change of strategy.
 (SELECT value FROM {meta} WHERE name = 'vote_route' LOCK IN SHARE MODE)
 
 -- name: look

@@ -90,7 +90,7 @@ WHERE {vote_item} = ?1
 -- was there, and NULLs if nothing was done: the route is another one, or the item is missing or,
 -- unless {slotted}, held. If a slotted vote's table refers to the items, its foreign key finds a
 -- missing one. The upsert locks the row, so a later read without a lock sees the row that the
--- upsert wrote. The variables' names are no column's names.
+-- upsert wrote. A variable hides a column of the same name, hence the prefix.
 BEGIN NOT ATOMIC
     DECLARE hotcount_was BIGINT;
     DECLARE hotcount_is BIGINT;

@@ -47,7 +47,7 @@ CHAR
 -- The statement's start in UTC plus the time since then, as it may have waited for a lock. Only
 -- SYSDATE() advances during a statement, but it is local time, which repeats an hour when summer
 -- time ends. Time zones shift by multiples of 30 minutes, so the remainder by 30 minutes removes a
--- shift. It allows for -1 to 29 minutes: below 0, the machine's clock was set back.
+-- shift. The remainder is from -1 to 29 minutes: below 0, the machine's clock was set back.
 (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
     + MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) + 7260000000, 1800000000) - 60000000)
 -- name: is_standby

@@ -72,8 +72,8 @@ ORDER BY a.attnum
 
 -- name: keys
 -- Of each column of each index of the table ?1: the index, the column (NULL for an expression),
--- whether the index is unique over all rows and checked at each statement's end, whether its build
--- is complete, whether it is not partial, and the column's position in it.
+-- whether the index is unique over all rows and not deferrable, whether its build is complete,
+-- whether it is not partial, and the column's position in it.
 SELECT
     CAST(x.relname AS text),
     CAST(a.attname AS text),

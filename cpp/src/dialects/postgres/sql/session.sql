@@ -72,7 +72,7 @@ set_config('client_min_messages', 'warning', true)
 || pg_logical_emit_message(true, 'hotcount', '')::text
 
 -- name: durability
--- In pg_settings, and not SHOW's alone: as it holds for this session.
+-- The values for this session. SHOW would return one setting a statement.
 SELECT name, setting
 FROM pg_settings
 WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
@@ -113,5 +113,5 @@ SELECT 'replica_lag_seconds', CAST(max(extract(epoch FROM replay_lag)) AS text)
 FROM pg_stat_replication
 
 -- name: hides_warnings
--- The session's client is told no warning.
+-- Whether the server sends this session's client no warnings.
 current_setting('client_min_messages') IN ('error', 'fatal', 'panic')

@@ -60,7 +60,7 @@ hc_fenced AS (
     ON CONFLICT (item) DO UPDATE SET gen = hc_t.gen + 1, holder = excluded.holder
     RETURNING item, gen, epoch, saved_gen, saved_version
 ),
--- A row that came after the snapshot tells no holder.
+-- The holder in a row that is newer than the snapshot is unknown.
 hc_asked AS (
     INSERT INTO {recount} AS hc_r (item, asked)
     SELECT f.item, 1
@@ -84,8 +84,8 @@ FROM hc_items AS i
 JOIN hc_fenced AS f ON f.item = i.id
 
 -- name: save
--- Saves the counts of a page that are of the epoch and gen of their items and newer than the saved
--- ones, as SyncTable::outcome_of() says; commits by itself. Arrays: ?1 items, ?2 counts, ?3 gens,
+-- Saves each count of a page whose epoch and gen are its item's and that is newer than the saved
+-- count, as SyncTable::outcome_of() says; commits by itself. Arrays: ?1 items, ?2 counts, ?3 gens,
 -- ?4 versions, ?5 epochs. ?6 the cache id. Returns for each its number, whether the tables still
 -- count under that id, the item, its count, epoch, gen, saved gen and saved version as they were,
 -- and whether another session held it.

@@ -59,7 +59,7 @@ BEGIN
 --if has_count
     IF hc_place = 'item' THEN
 --if foreign_key
-        -- Votes of an item that is gone: their key follows the item's, and the count is in its row.
+        -- The item's id was changed and its votes follow: its row has kept the count.
         IF TG_OP = 'UPDATE' THEN
             IF NOT EXISTS (SELECT FROM {item} WHERE {id} = OLD.{vote_item}) THEN
                 RETURN NULL;

@@ -54,7 +54,7 @@ CAST(pg_is_in_recovery() AS integer)
 -- name: try_write
 SELECT CAST(current_setting('transaction_read_only') = 'on' AS integer)
 -- name: server_identity
--- The system identifier is that of the standbys, and not every service tells the timeline.
+-- Not the system identifier, which standbys share, nor the timeline, which some services hide.
 CAST(CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint) AS text)
 -- name: pair_after
 ({1}, {2}) > ({3}, {4})
