@@ -115,7 +115,7 @@ class PostgresAdopter final : public Adopter {
         HOTCOUNT_TRY(connection.query(kPath, {}, see));
         // Unqualified names are resolved as in this session.
         const bool usual = path.empty() || path == "\"$user\", public";
-        return "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
+        return "-- All sessions queue behind one that waits for the lock of a table, so each "
                "statement gives up\n-- after 2 s. After an error print the migration again: it has "
                "the rest. Run it in psql with\n-- ON_ERROR_STOP, outside of a transaction "
                "(CONCURRENTLY). Other roles that vote need SELECT, INSERT,\n-- UPDATE and DELETE "

@@ -3,7 +3,7 @@
 -- refuses it where it would copy the table or keep writers out.
 
 -- name: begin_altering
---> Who waits for the lock of a table keeps everybody behind it waiting, so each statement gives up
+--> All sessions queue behind one that waits for the lock of a table, so each statement gives up
 --> after 2 s. After an error print the migration again: it has the rest. Other users that vote need
 --> SELECT, INSERT, UPDATE and DELETE on both tables and on the new ones.
 SET SESSION lock_wait_timeout = 2;
