@@ -85,7 +85,7 @@ bool Calendar::takes(Instant at) {
 Calendar::Calendar(Period period, std::shared_ptr<const TimeZone> zone)
     : period_(period), zone_(std::move(zone)) {}
 
-// The first instant in (from, to] at which the offset is another than at `from`; it is at `to`.
+// The first instant in (from, to] with another offset than `from`. `to` must have another one.
 Instant Calendar::change(Instant from, Instant to) const {
     const seconds old = zone_->offset(from);
     while (to - from > seconds{1}) {
@@ -103,7 +103,7 @@ Instant Calendar::first(local_seconds reads) const {
     const Instant there = as_utc - zone_->offset(before);
     if (zone_->offset(there) == zone_->offset(before)) return there;
     const Instant changed = change(before, there);
-    // Set forward over `reads`: the change itself. Set back: it takes as much longer.
+    // A clock set forward over `reads` reaches it at the change. One set back takes longer.
     return std::max(changed, as_utc - zone_->offset(changed));
 }
 
@@ -129,7 +129,7 @@ Span Calendar::span(Instant at) const {
         const local_seconds next = civil_later(period_, reads, 1);
         ends = first(next);
         if (at < ends) break;
-        // Set back over a beginning that it had read already: the later period goes on.
+        // The clock was set back over a beginning that it had reached: the later period goes on.
         reads = next;
         begins = ends;
     }

@@ -45,8 +45,8 @@ RetryBatch::RetryBatch(const RetrySettings& settings, std::vector<Element> eleme
       result_(std::move(result)),
       done_(std::move(done)) {}
 
-// One more than a slice has is counted until all of it is handed in: adds that are answered at once
-// do not begin the next slice inside of this one.
+// under_way_ counts one more until the whole slice is handed in: an add that is answered at once
+// does not begin the next slice inside of this one.
 void RetryBatch::go_on() {
     do {
         const auto [begin, stop] = next_slice();

@@ -192,7 +192,7 @@ void RetryEngine::take_in() {
         const std::lock_guard lock(mutex_);
         came.swap(incoming_);
         returned.swap(returned_);
-        // While the thread has something to do, callers take no more keys.
+        // While the thread has adds, take_to_send() gives callers no further keys.
         if (!busy_.empty() || !here_.empty()) busy_ = here_;
         answered = std::exchange(answered_, {});
     }
@@ -214,7 +214,7 @@ void RetryEngine::take_in() {
             answer(add, retry::about(add, *misplaced_why_));
             continue;
         }
-        // When nothing waits, an add finds out whether Redis is back.
+        // The first add of an idle lane is sent although Redis is away: it tests whether Redis is back.
         Lane& lane = lane_of(add.key);
         const bool asks = lane.direct.empty() && lane.flights.empty() && waiting_count(lane) == 0 &&
                           !late.contains(&lane);
@@ -228,7 +228,7 @@ void RetryEngine::take_in() {
     for (auto& [lane, adds] : late) enqueue(*lane, std::move(adds), false);
 }
 
-// The next process takes server_ms for since_ms: it is never the later one.
+// The next process uses server_ms as since_ms, so server_ms is the earlier of the two.
 JournaledAdd RetryEngine::to_journaled(const Lane& lane, const UnsettledAdd& add) const {
     std::int64_t server_ms = add.server_ms;
     const ServerClock& clock = clock_of(lane.node);
@@ -369,7 +369,8 @@ void RetryEngine::accept(Lane& lane, std::vector<UnsettledAdd>& adds) {
     }
 }
 
-// Expires queued adds older than their max_age, and queues adds whose deadline has passed.
+// Expires unsent queued adds older than their max_age, releases held adds, syncs the journal, and
+// queues adds whose deadline has passed.
 void RetryEngine::look_at_deadlines() {
     const SteadyTime now = steady_now();
     for (auto& [node, lane] : lanes_) {

@@ -44,7 +44,7 @@ inline bool passes_for(const Error& error) {
     return passes(error.code) && error.server_code != "OOM";
 }
 
-// The script's word for an add to a period that it refused because of the server's clock.
+// Reads the script's answer to an add whose period the server's clock refused; null for others.
 inline std::optional<PeriodAnswer> refused_period(std::string_view word) {
     using Kind = PeriodAnswer::Kind;
     constexpr std::string_view kElsewhere{"elsewhere "};

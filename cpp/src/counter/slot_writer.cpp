@@ -71,7 +71,7 @@ std::map<std::string, std::string> counter_session_statements(
 
 namespace {
 
-// The servers refuse a number that their column cannot hold; their word for it follows ours.
+// A server refuses a number that its column cannot hold. The server's message follows ours.
 Error name_key(Error error, std::string_view key) {
     if (error.code != ErrorCode::overflow) return error;
     Error named = count_overflow(key);

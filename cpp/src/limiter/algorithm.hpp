@@ -63,7 +63,7 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
     return outcome;
 }
 
-/// In microseconds. If a store's clock is set back by at most this, it stands still for states.
+/// In microseconds. A store's clock that was set back by at most this counts as standing still.
 /// Servers that fail over to each other differ by less.
 inline constexpr std::int64_t kMostSkew = 100'000;
 

@@ -243,7 +243,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         entry.expires_at = SteadyTime{std::chrono::microseconds{at - epoch_us_}};
     }
 
-    // The entry's state with a mark, which a plain one is given; null if it is another's.
+    // The entry's state with a mark; a plain state gets one. Null if the entry has another type.
     Marked* mark(memory::Entry& entry, bool fresh, std::int64_t now) const {
         if (fresh) return &entry.value.emplace<Marked>();
         if (auto* const state = entry.as<State>(false)) {
@@ -256,7 +256,7 @@ class SteppedInMemory final : public MemoryLimiterBackend {
         if (marked != nullptr) marked->mark.drop_ended(now);
         return marked;
     }
-    // A plain state again where the mark says nothing any more; and until when the entry counts.
+    // Sets the entry's expiry, and makes the state plain again if its mark has ended.
     void settle_expiry(memory::Entry& entry, Marked& marked, std::int64_t now,
                        const Outcome& outcome) const {
         const std::int64_t until = std::max(marked.mark.blocked_until, marked.mark.lasts());

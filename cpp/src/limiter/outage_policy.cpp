@@ -270,7 +270,7 @@ class PolicyBackend final : public WrappedBackend {
     void reserve(const std::string& key, const ReserveRequest& held, const AsyncCall& call,
                  Completion<Outcome> done) {
         ask(key, held.n, Take::all, call, std::move(done), [&](Completion<Outcome> answered) {
-            // It is sent when the server goes on, which may be later than the call could wait.
+            // This commit is sent when the server answers again, perhaps after the call's timeout.
             const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, kFollows, nullptr};
             backend_->run(
                 key, {held}, call,
@@ -303,7 +303,7 @@ class PolicyBackend final : public WrappedBackend {
             done(answers->decide(key, cost, take));
         });
     }
-    // A loop's own connection must come back before the loop's calls can: it is the one to ask.
+    // The calls of a loop need the loop's own connection, so their probes use it.
     bool is_of_loop(const AsyncCall& call) const {
         return call.channel != nullptr && call.channel != &answers_->client->waiting();
     }

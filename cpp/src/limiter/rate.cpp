@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 struct Unit {
-    std::string_view name;  // Of each length str() prints the last.
+    std::string_view name;  // str() prints the last name of each length.
     microseconds length;
 };
 

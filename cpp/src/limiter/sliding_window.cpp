@@ -6,8 +6,8 @@
 // period after the edge x the first window's count, rounded: at most twice the limit, and
 // that only to callers who spend a whole window in its last moment.
 //
-// Rounded up, a window after a full one would have room for its last hit when it is over only: a
-// limit of 4 would admit 3 in each. Rounded down, a limit of 1 would admit two hits at once.
+// With the share rounded up, a window after a full one would have room for its last hit only at its
+// end: a limit of 4 would admit 3 in each. Rounded down, a limit of 1 would admit two hits at once.
 //
 // The share falls in ticks, whose length is chosen so that the limit times the ticks of a period
 // stays exact. A tick is a microsecond while limit x period in microseconds is below 2^50.

@@ -281,14 +281,14 @@ class Lines {
         }
     }
 
-    // One of a cost that never fits asks by itself, and is told so.
+    // A waiter whose cost never fits asks the store itself, and gets that answer.
     bool is_joined(const Name& name, std::int64_t cost) {
         const std::lock_guard lock(mutex_);
         const auto line = find(name);
         if (line == nullptr) return false;
         return !line->refusal || (cost >= 1 && cost <= line->refusal->limit);
     }
-    // One whose time passes before even the head asks again.
+    // The answer to a waiter whose time passes before even the head asks again.
     std::optional<Decision> answer_at_once(const Name& name, const Waiting& waiting) {
         if (!waiting.knows_when || !waiting.ends) return {};
         const std::lock_guard lock(mutex_);
@@ -300,7 +300,7 @@ class Lines {
 
     std::mutex mutex_;
     std::map<Name, std::shared_ptr<Line>> lines_;
-    // With the line: another one may have come under its name since.
+    // `line` tells whether the name has got another line since.
     struct Kept {
         Name name;
         std::shared_ptr<Line> line;

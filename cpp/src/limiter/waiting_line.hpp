@@ -27,7 +27,7 @@ struct Waiting {
     std::function<std::optional<Duration>(const Decision& decision, bool has_followers)> pause;
     /// When the waiter leaves the queue. Null: never.
     std::optional<SteadyTime> ends{};
-    /// Whether there is no room before a refusal says so: then some give up at once.
+    /// Whether a refusal's retry_after is certain: a waiter that ends before it gives up at once.
     bool knows_when{true};
     std::int64_t cost{1};
 };

@@ -124,7 +124,7 @@ Result<void> ViewWriter::end(const Open& add, Result<void> outcome) {
         } else if (add.epoch == epoch_) {
             cell.cached = larger(cell.cached, add.value.sum);
         }
-        // Redis may have lost it since, or a flush has: then this process is where it is.
+        // If Redis has lost the add since, or a flush found a loss, this process sends it again.
         if (!cell.safe()) mark_dirty(add.cell);
         return outcome;
     }
@@ -383,7 +383,7 @@ Result<bool> ViewWriter::ask_page(std::size_t size, Deadline deadline) {
     std::vector<ViewCell> values;
     {
         const std::lock_guard lock(mutex_);
-        // They stay in the list until there is an answer: a loss meanwhile is theirs too.
+        // They stay in the list until there is an answer, so a loss meanwhile concerns them too.
         asked.assign(unapplied_.begin(), unapplied_.begin() + static_cast<std::ptrdiff_t>(size));
         for (const CellPointer& cell : asked) values.push_back({cell->key, cell->writer, {}});
     }

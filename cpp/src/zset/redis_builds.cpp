@@ -28,7 +28,7 @@ class RedisBuilds final : public Builds {
         const std::string_view keys[] = {build.key, build.companion, names.build, names.hash};
         const std::string lease = redis::milliseconds(build.lease);
         const std::string_view arguments[] = {build.token, lease, keep_};
-        // With its own token in the lease it has begun: sent twice it begins once.
+        // A repeat finds its own token in the lease: a build begins once.
         HOTCOUNT_TRY_ASSIGN(const std::int64_t begun,
                             run(build, kScript, keys, arguments, Repeat::counted_once, timeout));
         if (begun == 1) return {};

@@ -123,7 +123,7 @@ local function prepare(key, window, amount, ttl, accepted)
             local set = call('PEXPIRE', key, life)
             if failed(set) then return set end
         end
-        -- When the window has ended for one TTL, no add of it or before it is counted any more.
+        -- One TTL after a window's end, no add of it or of an earlier one is counted any more.
         if not written then
             local wrote = call('SET', window, table.concat({whole(from), whole(to), whole(before)}, ' '),
                                'PX', whole(to - now + ttl))
@@ -137,8 +137,8 @@ local function prepare(key, window, amount, ttl, accepted)
     end
 end
 
--- The same for the number of a period. What is there without an expiry, or with one that is too early (of
--- a counter that keeps less), gets that of this period, before it is added to.
+-- The same for the number of a period. If the number has no expiry, or an earlier one (of a counter
+-- that keeps less), it gets this period's expiry before the add.
 local function prepare_in_period(key, amount, period, accepted)
     local clock, refused = time()
     if not clock then return refused end

@@ -57,7 +57,7 @@ local function add(key, amount)
         end
         if type(left) == 'table' then return left end
     elseif #amount > 15 then
-        -- Perhaps the first of a new counter, which taking it back would leave there as 0.
+        -- Checked first: taking back the first add of a new counter would leave a 0.
         if ask and not ask('GET', key) then return {err = DENIED} end
     end
     local value = call('INCRBY', key, amount)
@@ -100,7 +100,7 @@ local function add_once(counter, first, second, amount, op_id, made)
         known = call('HGET', second, op_id)
         if known then return known end
     end
-    -- A hash that was full when a result went elsewhere stands for as long as that is remembered.
+    -- A full hash outlives each result that went elsewhere for want of room, so only then look there.
     local own_first, own_second, spread
     if size_first >= FULL or size_second >= FULL then
         local digits = redis.sha1hex(op_id):sub(1, 4)
@@ -122,7 +122,7 @@ local function add_once(counter, first, second, amount, op_id, made)
     if not ops then return renewed end
     local full, full_renewed
     if (ops == first and size_first or size_second) >= FULL then
-        -- It takes no more, and must stand for as long as what goes elsewhere.
+        -- The full hash must outlive the result that goes elsewhere.
         full, full_renewed = ops, renewed
         ops, renewed = choose(own_first, own_second, need, spread)
         if not ops then return renewed end
@@ -131,7 +131,7 @@ local function add_once(counter, first, second, amount, op_id, made)
                     (not (renewed or full_renewed) or ask('PEXPIRE', ops, '1'))) then
         return {err = DENIED}
     end
-    -- The add is the first that writes: for want of memory a server refuses only that.
+    -- The add is the first write: for want of memory a server refuses only that.
     local result = add(counter, amount)
     if is_error(result) then return result end
     local recorded = call('HSET', ops, op_id, result)

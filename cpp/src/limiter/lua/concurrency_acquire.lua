@@ -4,11 +4,10 @@
 -- behind it, by when their leases end, in microseconds since the epoch
 -- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id
 -- and lease
--- RETURNS {1 or, where all are held, 0, how many hold one now, until so many of their leases have
--- ended that a place is free or, where one was taken, 0, until the last has}; times in microseconds
+-- RETURNS {1, places held, 0, time until the last lease ends}; if all places are held {0, places
+-- held, time until a place is free, time until the last lease ends}; times in microseconds
 -- WHY a script: a count before the place is taken lets two holders both take the last one.
--- It reads before the first write, so that what a user may not read is refused before it is too
--- late.
+-- The reads come before a place is taken: a user who may not read takes none.
 local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
 local key, id = KEYS[1], ARGV[3]
 local time = call('TIME')
@@ -29,8 +28,8 @@ if not holds and held >= ARGV[1] + 0 then
         call('PEXPIRE', key, format('%d', ceil((last - now) / 1000)))
     end
     if last - now > ARGV[2] + SKEW then
-        -- Another's lease is longer, or the clock was set back: then all of a lease lies ahead. Who
-        -- may not write waits for the clock.
+        -- Another limit's lease is longer, or the clock was set back: then each whole lease lies
+        -- ahead. A user who may not write waits for the clock.
         local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
         for place = 1, #all, 2 do
             local lease = string.match(all[place], ' (%d+)$')

@@ -2,7 +2,7 @@
 -- KEYS[1] the holders, as concurrency_acquire.lua has them
 -- ARGV[1] the lease in microseconds   ARGV[2] the holder's id and lease
 -- RETURNS 1, or 0 where the lease had ended or the place was given back
--- WHY a script: by a look and a write a holder could come back when others have taken all places.
+-- WHY a script: between a look and a write the lease can end and others can take all places.
 local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
 local key, id = KEYS[1], ARGV[2]
 local time = call('TIME')

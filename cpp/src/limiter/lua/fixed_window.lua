@@ -2,7 +2,7 @@
 -- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin
 -- with the first hit}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
--- The last state that was written: keys of one window that were used as often have equal ones.
+-- The last state that was made: keys of one window with the same use share its text.
 local last_start, last_used, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied, _, back)

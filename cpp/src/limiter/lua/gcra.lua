@@ -3,7 +3,7 @@
 -- kept the state "at debt", or nothing
 -- Comparisons and x - x % 1 replace math.max and math.floor, which cost a call each.
 local format, match = string.format, string.match
--- The last state that was written: keys that owed nothing get equal ones.
+-- The last state that was made: keys that owed nothing before one call share its text.
 local last_at, last_debt, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied, ahead, back)

@@ -43,7 +43,7 @@ local function refuse_what_is_denied(key, life, ...)
     end
 end
 
--- How much earlier a log is than it says, which could not be written.
+-- Subtracted from a log's times: it lies ahead by this, and could not be rewritten.
 local moved = 0
 
 local function refuse_before_move(key)
@@ -61,9 +61,9 @@ local function read(key, index)
     return at - moved, total, cost
 end
 
--- The clock was set back: the whole log is of earlier. Returns its length and its last cost. Of
--- more than 1,000 entries neighbours become one, of the last one's time, so that no log keeps the
--- server for long.
+-- The clock was set back: rewrites the log with earlier times. Returns its length and last cost. Of
+-- more than 1,000 entries, neighbours become one with the last one's time, so that no log keeps the
+-- server busy for long.
 local function move_back(key, length, last_cost, by, mark)
     refuse_before_move(key)
     moved = by
@@ -84,8 +84,8 @@ local function move_back(key, length, last_cost, by, mark)
     return moved_length, cost
 end
 
--- When the block of a key ends, whose last element is no entry, and that element. If the clock was
--- set back since, the whole block lies ahead.
+-- The end of a key's block, from the log's last element, and that element. If the clock was set
+-- back since, the whole block lies ahead.
 local function end_of_block(key)
     local mark = call('LINDEX', key, -1)
     local ends, lasts = string.match(mark, '^!(%d+)( ?%d*)$')

@@ -24,7 +24,7 @@ local token, size, chunks = (redis.call('HGET', hash, '') or ''):match('^(%S+) (
 if token ~= ARGV[1] then return 0 end
 size, chunks = tonumber(size), tonumber(chunks)
 local companion_left = redis.call('PTTL', companion)
--- Without its token there the companion was lost, and upserts that name no build went past this one.
+-- A companion without the token was lost, and upserts that name no build have bypassed this one.
 local told = (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
 local lost = not told or redis.call('ZCARD', build) ~= size
 

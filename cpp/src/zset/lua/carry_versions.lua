@@ -18,7 +18,7 @@ end
 
 local token, size = (redis.call('HGET', hash, '') or ''):match('^(%S+) (%d+)')
 if token ~= ARGV[1] then return '' end
--- Without its token there the companion was lost, and upserts that name no build went past this one.
+-- A companion without the token was lost, and upserts that name no build have bypassed this one.
 local told = (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
 local lost = not told or redis.call('ZCARD', build) ~= tonumber(size)
 local ask = redis.acl_check_cmd

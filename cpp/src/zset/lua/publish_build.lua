@@ -15,7 +15,7 @@ if kind ~= 'none' and kind ~= 'zset' then
 end
 local companion_left = redis.call('PTTL', companion)
 local members = redis.call('ZCARD', build)
--- Without its token there the companion was lost, and upserts that name no build went past this one.
+-- A companion without the token was lost, and upserts that name no build have bypassed this one.
 local told = redis.call('TYPE', companion).ok == 'hash' and
              (redis.call('HGET', companion, '') or ''):match(' (%S+)$') == token
 local lost = not told or members ~= tonumber(size) or chunks ~= ARGV[2]

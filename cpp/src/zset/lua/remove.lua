@@ -36,7 +36,7 @@ local now, last
 -- The answer for the set, or nil if the set changes.
 local function look()
     if version == '' then return members == 0 and ABSENT or nil end
-    -- Lost, with what it knew. Without a marker it never was: a set of others, or none at all.
+    -- The companion was lost with its versions. Without a marker there never was one.
     if beside == 'none' and (members == 0 or redis.call('EXISTS', KEYS[3]) == 1) then
         return ABSENT
     end

@@ -31,8 +31,8 @@ local function life_without_members(state)
     return till - (time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
--- Of a set that does not outlive the gate by its TTL `left`: what an upsert into it would come to,
--- its TTL, and whether it has no members.
+-- For a set whose TTL `left` does not outlive the gate: the result of an upsert into it, the life of
+-- a set without members, and whether it is one.
 local function look_at(set, left, beside)
     if type(left) ~= 'number' then return left end
     if left == -2 then
@@ -103,8 +103,7 @@ local function define()
             local refusal = refused('PEXPIRE', set, left) or refused('HSET', companion, '', '0')
             if refusal then return refusal end
         end
-        -- The member first: what a server refuses to all, for want of memory, it refuses before the
-        -- first change only.
+        -- The member first: for want of memory a server refuses only the first change.
         local added = pcall('ZADD', set, score, member)
         if failed(added) then return added end
         if version then
@@ -113,7 +112,7 @@ local function define()
             if renew then pcall('PEXPIRE', companion, life) end
         end
         if empty then
-            -- Given members it would otherwise never expire.
+            -- A set that ZADD has made never expires otherwise.
             pcall('PEXPIRE', set, left)
             beside, empty = '0' .. (beside:match(' .*') or ''), false
             pcall('HSET', companion, '', beside)
@@ -173,7 +172,7 @@ while at < last do
         if own ~= '1' then
             companion = KEYS[taken + 2]
             beside = pcall('HGET', companion, '')
-            -- Of another type: it is no companion, and there is no build without one.
+            -- A key of another type is no companion, and without one there is no build.
             if failed(beside) then beside = nil end
         end
         -- A script stands outside of time: within it no key expires, so what is seen here holds for

@@ -44,7 +44,7 @@ local function decide(hit, text, taking)
     return answer, all, changed and table.concat(states, ';'), life
 end
 
--- The mark of a key (frame/hit_keys.lua) and the state behind it; nothing if the key has no mark.
+-- Reads a key's mark (frame/hit_keys.lua) and the state after it into `hit`. False without a mark.
 local function read_mark(hit)
     local function end_of(ends, lasts)
         ends, lasts = ends + 0, tonumber(lasts)

@@ -120,7 +120,7 @@ end
 
 local decide = hit_at_one_rate
 if #rates > 1 then
-    -- Whether all the rates are to be taken from, from a look at each; and the cost that is.
+    -- Looks at each rate. Returns whether all are to take the hit, and at which cost.
     local function look_at_all(kept, cost)
         local allowed, admissible, room = true, true, cost
         for index, rate in ipairs(rates) do
@@ -161,8 +161,8 @@ local function make_hit_marked()
     -- The most reservations of a key: each hit of it reads all of them.
     local MOST = 1000
 
-    -- When something ends that was to last so long: if the clock was set back since, all of it is
-    -- ahead.
+    -- The end of a block or lease of the length `lasts`. If the clock was set back since, the whole
+    -- length lies ahead.
     local function end_of(mark, ends, lasts)
         ends, lasts = ends + 0, tonumber(lasts)
         if not lasts or ends - now <= lasts + SKEW then return ends end
@@ -170,7 +170,7 @@ local function make_hit_marked()
         return now + lasts
     end
 
-    -- The mark of a key and the state behind it, without reservations whose lease has ended.
+    -- The mark of a key and the state after it, without reservations whose lease has ended.
     local function read_mark(text)
         local mark = {ends = 0, block = '', held = 0, lasts = 0, live = {}}
         local ends, block, list, rest = string.match(text or '', '^!(%d+)( ?%d*)([^|]*)|(.*)$')
@@ -186,10 +186,10 @@ local function make_hit_marked()
         return mark, rest ~= '' and rest or nil
     end
 
-    -- What is kept of them, and for how long.
+    -- The text that holds both, and its life.
     local function write_mark(mark, state, life)
         if mark.ends <= now and not mark.live[1] then
-            -- A key without a state is to go: this is none, for as short a time as there is.
+            -- A key without a state is to go: an empty mark expires at once.
             return state or '!0|', life
         end
         local parts = {'!', format('%d%s', mark.ends, mark.block)}
@@ -263,7 +263,7 @@ local function make_hit_marked()
                 answer[place - 3] = cost
             end
             answer[place - 2] = max(answer[place - 2] - held, 0)
-            -- A lease asks when the window ends: what it takes does not outlast that.
+            -- TAKE_WHAT_FITS serves leases (leases.cpp), which end with the window: they ask its end.
             if not fitting then answer[place] = max(answer[place], mark.lasts - now) end
         end
         what_fits = fitting
@@ -355,7 +355,7 @@ local function make_hit_marked()
         elseif mode == COMMIT then
             answer, state, life = settle(mark, rest, n, ...)
         else
-            -- Hits that are given back are so although the key is blocked.
+            -- Hits are given back even while the key is blocked.
             local takes = take and mark.ends <= now
             if refunds then takes = rest end
             answer, state, life = decide_with_held(mark, rest, n, takes)

@@ -4,12 +4,12 @@
 -- which no limiter's state begins with, and numbers
 -- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] the time of the op_id in unix
 -- milliseconds, or '' if it contains none   ARGV[3..] the script's arguments for one key
--- RETURNS the script's answer for a key, now or at the first hit of the op_id. If nothing was
--- taken, the first number is -2 for an op_id that is not remembered and too old to be surely new,
--- or -3 for one too far in the future to be remembered until then
--- WHY a script: with record and hit in two steps, the loss of the second takes twice, or not at
--- all. The right to SET is checked before the hit. A server that is out of memory refuses only the
--- first write of a script. So every taken hit is remembered.
+-- RETURNS the script's answer for a key, now or at the first hit of the op_id. Its first number is
+-- -2 for an op_id that is not remembered and too old to be surely new, or -3 for one too far in the
+-- future to be remembered until then: nothing was taken
+-- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost. The
+-- right to SET is checked before the hit. A server that is out of memory refuses only the first
+-- write of a script. So every taken hit is remembered.
 local function words_of_hit()
     local words = {}
     for index = 3, #ARGV do words[#words + 1] = ARGV[index] end

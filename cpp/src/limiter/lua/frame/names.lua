@@ -3,7 +3,7 @@
 -- kMostSkew and kMostAhead, in microseconds
 local SKEW = 100000
 local AHEAD = 10000
--- The mode of a call: what hit_keys.lua and sliding_log.lua are asked for
+-- The mode of a call of hit_keys.lua or sliding_log.lua
 local LOOK = '0'
 local TAKE = '1'
 local TAKE_WHAT_FITS = '2'
