@@ -27,7 +27,7 @@ Result<void> check_options(const PeriodCounterOptions& options) {
 
 Error never_met(std::string_view key) {
     return make_error(ErrorCode::deadline,
-                      "the deadline passed before the store was met in a period that it was in; "
+                      "the deadline passed before the store's present period was found; "
                       "nothing was applied (key " +
                           printable(key) + ")");
 }
