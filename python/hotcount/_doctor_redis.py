@@ -11,7 +11,7 @@ ASKED = ("save", "appendfsync", "min-replicas-to-write", "stop-writes-on-bgsave-
 # Features with acknowledged writes that are only in Redis, for a while or for good.
 KEPT_HERE = ("counters", "retry", "write_behind")
 # Features whose data recovers, by itself or by reconcile(), after Redis has lost it.
-MADE_ANEW = ("limiters", "sets", "cached", "views")
+RECOVERABLE = ("limiters", "sets", "cached", "views")
 
 USER = "a user in the URL, with its password, that may run INFO, and CONFIG GET for all findings"
 TLS = "the port must speak TLS; the CA of your own certificates is named by ?ca_file=PATH"
@@ -31,7 +31,7 @@ def info_of(store: hotcount.Redis) -> dict[str, str]:
 
 
 def config_of(store: hotcount.Redis, asked: tuple[str, ...] = ASKED) -> dict[str, str]:
-    """The settings; without those that the server, or its service, does not let this user read."""
+    """The settings that the server lets this user read."""
     found = {}
     for name in asked:
         try:
@@ -79,13 +79,11 @@ def version(info: dict[str, str]) -> Finding:
     found = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '')}"
     have = numbers(info.get("redis_version", ""))
     if not have:
-        return Finding("version", "unknown", "the server does not say it", IN_REDIS)
+        return Finding("version", "unknown", "INFO has no version", IN_REDIS)
     if have < (6, 2):
         return Finding("version", "unsafe", found, ("counters",), "PeriodCounter needs 6.2")
     if have < (7, 0):
-        old = (
-            "before 7.0 a script cannot ask what an ACL denies: grant users whole scripts' commands"
-        )
+        old = "before 7.0 a script cannot check an ACL: grant users all commands of a script"
         return Finding("version", "warning", found, IN_REDIS, old)
     return Finding("version", "ok", found)
 
@@ -128,7 +126,7 @@ def replica(info: dict[str, str]) -> Finding:
     if info.get("master_link_status") == "down":
         found += "; it does not reach its primary"
     primary = f"{info.get('master_host', '')}:{info.get('master_port', '')}"
-    return Finding("role", "unsafe", found, IN_REDIS, f"use its primary, {primary}, and ask that")
+    return Finding("role", "unsafe", found, IN_REDIS, f"name its primary, {primary}, in the URL")
 
 
 def eviction(info: dict[str, str]) -> list[Finding]:
@@ -141,7 +139,7 @@ def eviction(info: dict[str, str]) -> list[Finding]:
     )
     findings = []
     if not policy:
-        findings.append(Finding("eviction", "unknown", "the server does not say it", IN_REDIS))
+        findings.append(Finding("eviction", "unknown", "INFO has no maxmemory_policy", IN_REDIS))
     elif policy.startswith("allkeys-"):
         advice = "maxmemory-policy noeviction; a cache that evicts needs a server of its own"
         refused = ("views",)
@@ -159,7 +157,7 @@ def eviction(info: dict[str, str]) -> list[Finding]:
         else:
             findings.append(
                 Finding(
-                    "eviction", "unsafe", f"{found}: refused by its constructor", refused, advice
+                    "eviction", "unsafe", f"{found}: the constructor refuses it", refused, advice
                 )
             )
             others = tuple(each for each in IN_REDIS if each not in refused)
@@ -178,8 +176,8 @@ def eviction(info: dict[str, str]) -> list[Finding]:
             Finding(
                 "eviction",
                 "warning",
-                f"{found}: counters with a ttl, what is remembered of op_ids, limits and sets go "
-                "when it is full",
+                f"{found}: a full server evicts counters with a ttl, results of op_ids, limits "
+                "and sets",
                 ("counters", "limiters", "sets"),
                 "maxmemory-policy noeviction",
             )
@@ -195,30 +193,27 @@ def eviction(info: dict[str, str]) -> list[Finding]:
 def persistence(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
     findings = []
     if "err" in (info.get("aof_last_write_status"), info.get("aof_last_bgrewrite_status")):
-        findings.append(
-            Finding(
-                "disk", "unsafe", "the append-only file cannot be written", IN_REDIS, "its disk"
-            )
-        )
+        failed = "the append-only file cannot be written"
+        findings.append(Finding("disk", "unsafe", failed, IN_REDIS, "check its disk"))
     stops = config.get("stop-writes-on-bgsave-error", "yes") == "yes"
     if info.get("rdb_last_bgsave_status") == "err" and stops:
         failed = "the last snapshot failed, so writes are refused (MISCONF)"
-        findings.append(Finding("disk", "unsafe", failed, IN_REDIS, "its disk and memory"))
+        findings.append(Finding("disk", "unsafe", failed, IN_REDIS, "check its disk and memory"))
     advice = "appendonly yes, appendfsync always (everysec: a crash loses a second or two)"
     if info.get("aof_enabled") != "1":
         save = config.get("save")
         if save == "":
             lost = "nothing is kept: a restart loses everything"
         else:
-            lost = "appendonly no: a crash loses what came after the last snapshot"
+            lost = "appendonly no: a crash loses writes after the last snapshot"
         findings.append(Finding("persistence", "unsafe", lost, KEPT_HERE, advice))
-        findings.append(Finding("persistence", "warning", lost, MADE_ANEW, advice))
+        findings.append(Finding("persistence", "warning", lost, RECOVERABLE, advice))
         return findings
     fsync = config.get("appendfsync")
     found = f"appendonly yes, appendfsync {fsync}"
     if fsync is None:
         hidden = "appendonly yes; this user may not read appendfsync"
-        findings.append(Finding("persistence", "unknown", hidden, KEPT_HERE, "+config|get for it"))
+        findings.append(Finding("persistence", "unknown", hidden, KEPT_HERE, "grant +config|get"))
     elif fsync == "always":
         findings.append(Finding("persistence", "ok", found))
     elif fsync == "everysec":
@@ -234,8 +229,8 @@ def persistence(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
 WORTH = {
     "counters": "an add is on its primary: a failover loses what the replica had not received",
     "retry": "as counters; an add that waits in the queue is in this process alone",
-    "limiters": "a hit is on its primary: after a failover those that it lost are admitted again",
-    "sets": "an upsert is on its primary: after a failover a member may have its score of before",
+    "limiters": "a hit is on its primary: a failover may lose hits, which are then admitted again",
+    "sets": "an upsert is on its primary: after a failover a member may have its former score",
     "cached": "a vote is committed in SQL: a failover loses none, and counts are mended",
     "write_behind": "a vote waits in Redis for SQL: a failover loses what no replica had received",
     "views": "with ack='cache' as counters; with ack='sql' it is committed",

@@ -43,7 +43,7 @@ class Line:
         self._due = 0.0
         # A hit that was admitted ahead, and the monotonic time from which it may be used.
         self._ahead: tuple[Decision, float] | None = None
-        # Of heads in a row; the one that is everyone's, and until when it is remembered.
+        # Failed heads in a row; the error that all waiters get; until when that is remembered.
         self._failures = 0
         self._failure: HotcountError | None = None
         self._failed_until = 0.0

@@ -25,7 +25,7 @@ Document = dict[str, Any]
 Figure = Callable[[Document], float]
 
 COMPARISON, RUN = "compare.json", "run.json"
-# As report.hpp has them.
+# kColumns and kLongestBar of loadtest/src/report.
 COLUMNS, LONGEST_BAR = 100, 24
 AUDITED = ("lost", "double")
 
@@ -45,7 +45,7 @@ def latency(settings: Document) -> str:
 
 def with_statistics(document: Document) -> Document:
     """Adds to a comparison the intervals of its medians and ratios, and which differences could be
-    shown. One that has them is left as it is."""
+    shown. A comparison that has them stays unchanged."""
     for part in document["parts"]:
         contenders = [*part["strategies"], *part.get("references", [])]
         if not all("interval" in each["writes_per_s"] for each in contenders):
@@ -102,7 +102,7 @@ def _add_intervals(contender: Document, seed: int) -> None:
 def _compare(
     contenders: list[Document], base: Document | None, name: str, figure: Figure, seed: int
 ) -> None:
-    """Holds every contender against one of them; what the user named is tested as one table."""
+    """Adds each contender's ratio to `base`; the tests of the named strategies are one table."""
     if base is None:
         for each in contenders:
             each[name]["difference"] = each[name]["interval"] = None
@@ -111,7 +111,7 @@ def _compare(
     named = []
     noise = None
     for each in contenders:
-        # Median, least and most stay as they were printed.
+        # The document's own median, min and max stay: hotcount-load has printed them.
         ratio = each[name] = {**paired_ratio(_by_round(each, figure), to, seed), **each[name]}
         if each is base:
             continue
@@ -365,7 +365,7 @@ def _row(a: Document, b: Document) -> Document:
         "part": a["part"],
         "strategy": ", ".join(both),
         "paired": paired,
-        # The rate of an open loop is what was asked for, and no finding.
+        # The rate of an open loop is a setting, not a result.
         "open": any(each["settings"]["rate_per_s"] is not None for each in (a, b)),
         "rounds_a": len(a["per_s"]),
         "rounds_b": len(b["per_s"]),
@@ -419,7 +419,7 @@ def diff(a: Path, b: Path) -> Document:
 
 
 def _sentences(rows: list[Document]) -> str:
-    """Whether B is any better."""
+    """How each strategy in B differs from A; which differences could not be shown."""
     shown = []
     same: dict[str, list[str]] = {"the rate": [], "p99": []}
     for row in rows:

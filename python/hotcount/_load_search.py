@@ -200,8 +200,8 @@ def search_text(document: Document) -> str:
     return text + (
         "\nEach rate held in three more trials, each with other random traffic; "
         '"refused at" is the lowest higher rate, at which two trials failed.\n'
-        'Percentiles are those of the slowest trial that held at the rate. "generator": its '
-        f"ceiling divided by the rate.\n\nWhat an acknowledgement means\n{places}"
+        'Percentiles are those of the slowest trial that held at the rate. "generator": the '
+        f"generator's ceiling divided by the rate.\n\nWhat an acknowledgement means\n{places}"
     )
 
 

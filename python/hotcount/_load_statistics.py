@@ -128,8 +128,8 @@ def rank_sum(values: Values, others: Values) -> float:
 
 
 def holm(ps: Values) -> list[float]:
-    """If each is below 5 % of what it was adjusted to, the chance that any of the differences
-    called is none is below 5 %. In the order of `ps`."""
+    """The p values as Holm adjusts them, in the order of `ps`. If differences are called at an
+    adjusted p of at most 5 %, the chance that one or more of them is false is at most 5 %."""
     adjusted = [0.0] * len(ps)
     largest = 0.0
     for place, at in enumerate(sorted(range(len(ps)), key=lambda at: ps[at])):

@@ -32,7 +32,7 @@ def native(declaration: Declaration) -> Declaration:
 
 def result(cls: Class) -> Class:
     """A frozen dataclass with slots that calls of C++ return."""
-    # Those of dataclass(slots=True) ask for a class that is gone (before Python 3.12).
+    # Before Python 3.12, those of dataclass(slots=True) refer to the class that it has replaced.
     for name in ("__setattr__", "__delattr__"):
         setattr(cls, name, _refuse)
     joined: Class = _core.result(cls)

@@ -371,7 +371,7 @@ def _freshness(all_rows: Sequence[Row]) -> Chart:
     """The staleness of each strategy against its throughput."""
     figure = go.Figure()
     rows = [row for row in all_rows if is_known(row)]
-    # A logarithmic axis has no 0: what was never stale is drawn at its left end.
+    # A logarithmic axis has no 0: a strategy without staleness is drawn at its left end.
     stale = [row.stale_p99_ms for row in rows if row.stale_p99_ms]
     exact = min(stale, default=1.0) / 10
     most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1

@@ -349,7 +349,7 @@ def of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     parts = []
     for part in with_statistics(document)["parts"]:
         settings, database = part["settings"], part.get("database") or ""
-        # The baseline's second run shows what noise is here.
+        # The baseline's second run shows the noise of the machine.
         all_of_it = [*part["strategies"], *part.get("references", [])]
         parts.append(
             Part(

@@ -100,15 +100,15 @@ class VotesBase(Handle):
             slots: Cells for each item of 'slotted', 1 to 10,000.
             item_table, item_id, vote_table, vote_item, vote_user, vote_value, vote_previous,
                 vote_version: Names of tables and columns. A table may stand in a schema
-                ('app.item', in MariaDB a database), and a name that has a dot in quotation marks
+                ('app.item', in MariaDB a database). Quotation marks enclose a name that has a dot
                 ('app."my.item"').
             item_count: The item table's column for counts. None: the table has no such column.
                 'batched', 'slotted' and 'write_behind' then keep counts in cells, and plain SQL
                 reads the view {vote_table}_count; 'naive' and 'cached' need the column.
             item_type, user_type: int, str or uuid.UUID: the type of ids in the tables.
-            max_age: 'cached', 'write_behind': seconds after which this object reads the tables' id
-                again. 'batched': seconds after which a count in the cache expires; a count that no
-                fold could replace is at most so old.
+            max_age: 'cached', 'write_behind': seconds for which this object keeps the id of the
+                tables before it reads the id again. 'batched': seconds after which a count in the
+                cache expires; if folds cannot reach the cache, its counts are at most that old.
             retention: 'cached': seconds that a count stays in the cache after its last vote.
             page: 'cached': counts that a worker saves at once, 1 to 100,000. 'write_behind': votes
                 that it writes at once, at most 5,000.

@@ -83,8 +83,8 @@ class Row:
     percentiles: tuple[tuple[float, float], ...]
     cpu_us: float | None  # Processor time of the generator and the library for each call.
     transactions_per_write: float | None  # None: none were counted.
-    # The p99 of the staleness of reads, and pairs (ms, reads that were stale by at most so many
-    # ms). None, empty: no reads were checked.
+    # The p99 of the staleness of reads, and pairs (ms, reads that were stale by at most that
+    # time). None, empty: no reads were checked.
     stale_p99_ms: float | None
     staleness: tuple[tuple[float, int], ...]
     reference: bool = False  # The baseline once more: the control, or with other callers.

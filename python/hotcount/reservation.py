@@ -196,7 +196,7 @@ class Reservation(ReservationBase[Reserving]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """commit(), unless the block did; cancel() if the block raised."""
+        """commit(), unless the block ended the reservation; cancel() if the block raised."""
         if kind is not None:
             with suppress(HotcountError):
                 self.cancel()

@@ -93,7 +93,10 @@ class Reservation(ReservationBase[Reserving]):
         return decision
 
     async def cancel(self, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Reservation.cancel, to be awaited. If cancelled, it goes on by itself."""
+        """As hotcount.Reservation.cancel, to be awaited.
+
+        If the task is cancelled meanwhile, the reservation is cancelled in the background.
+        """
         if self._is_held() and self._is_open():
             try:
                 await self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
@@ -117,7 +120,7 @@ class Reservation(ReservationBase[Reserving]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """commit(), unless the block did; cancel() if the block raised."""
+        """commit(), unless the block ended the reservation; cancel() if the block raised."""
         if kind is not None:
             with suppress(HotcountError):
                 await self.cancel()

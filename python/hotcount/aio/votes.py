@@ -20,9 +20,10 @@ class Votes(AsyncLifetime, VotesBase):
     it. Votes made while others are written share the next transaction; of two votes of one user the
     one made later is applied later. At most workers threads of this object write, and wake
     the loop once for all votes of a transaction. schema(), contract() and sync_worker() are not
-    awaited; the worker is hotcount's, for a thread. aclose() finishes votes that are being written;
-    calls that wait end with ClosedError where the database is closed too. Any number of loops may
-    use the object, in any threads, and so may forked children.
+    awaited; sync_worker() returns a hotcount.SyncWorker, whose run() belongs in a thread. aclose()
+    finishes votes that are being written; calls that wait end with ClosedError where the database
+    is closed too. Any number of loops may use the object, in any threads, and so may forked
+    children.
 
     Example:
         >>> import asyncio

@@ -14,9 +14,10 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
     """hotcount.WriteBehindCounter for event loops: the calls return an awaitable of their outcome.
 
     A call starts when it is made, whether it is awaited or not. Cancelling does not withdraw an
-    add. Adds use the loop's own connection to Redis; those made in one iteration of the loop are
-    sent together. Threads of the library make get(), get_many() and flush(). schema(), contract(),
-    stats() and sync_worker() are not awaited; the worker is hotcount's, for a thread.
+    add. Adds to Redis use the loop's own connection; those made in one iteration of the loop are
+    sent together. Threads of the library make the calls other than adds. schema(), contract(),
+    stats() and sync_worker() are not awaited; sync_worker() returns a hotcount.SyncWorker, whose
+    run() belongs in a thread.
 
     Example:
         >>> import asyncio

@@ -181,7 +181,7 @@ AWAY = (
     hotcount.OutcomeUnknownError,
     hotcount.CapacityError,
 )
-# For so long others are told what a call has found, and do not ask themselves.
+# Seconds for which other calls get the error of a failed call, and do not ask the store.
 ASK_AGAIN = 1.0
 
 

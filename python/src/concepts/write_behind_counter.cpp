@@ -25,8 +25,8 @@ std::string BoundViews::shown_options() const {
            python::shown_options<WriteBehindOptions, kViewOptions>(core->options());
 }
 
-// The last flush waits for Redis, and what it waits for may need the GIL. Also where a store was closed
-// before: what was local is lost then, and its owner is told.
+// Without the GIL: the last flush waits for Redis, and completions on the way may need it. Returns the
+// adds that are lost, for example because a store was closed before; the caller warns of them.
 std::int64_t BoundViews::close_core() {
     return without_gil([&] { return core->close(); });
 }

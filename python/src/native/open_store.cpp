@@ -48,8 +48,8 @@ const std::vector<Scheme>& known_schemes() {
 }
 
 // Destroys a client in a thread of Python, without the GIL. The client's destructor completes the
-// calls under way, and the completion of a loop's call takes the GIL (Mailbox::post). A completion
-// may hold the last reference to the client: then a thread of the library is here, and leaves the
+// calls under way, and the completion of a loop's call takes the GIL (Mailbox::post). If a completion
+// holds the last reference to the client, a thread of the library calls this function and leaves the
 // destruction to Python.
 void end_client(std::shared_ptr<redis::Client> client) {
     struct EndsClient {
