@@ -26,21 +26,20 @@ std::span<const T> take_group(std::span<const T>& rest) {
     return group;
 }
 
-/// By how much the rows of an item are wrong themselves.
+/// The sums by which an item's wrong rows are too high and too low.
 struct WrongRows {
     std::int64_t item{0};
     std::int64_t too_much{0};
     std::int64_t too_little{0};
 };
 
-/// In the order of the items.
+/// The WrongRows of all items; of() and then take() are called in ascending order of the items.
 class WrongItems {
   public:
     WrongRows& of(std::int64_t item) {
         if (items_.empty() || items_.back().item != item) items_.push_back({item});
         return items_.back();
     }
-    /// Asked in the order of the items.
     WrongRows take(std::int64_t item) {
         while (next_ < items_.size() && items_[next_].item < item) ++next_;
         return next_ < items_.size() && items_[next_].item == item ? items_[next_] : WrongRows{};
@@ -236,11 +235,11 @@ void AuditResult::allow_failover(const MayLose& may_lose) {
         const std::uint64_t takes = std::min(off.high, found->second.takes);
         counted_high -= takes;
         counted_low = capped_sum(counted_low, takes);
-        // Each write that was lost leaves one step out, or has it taken twice.
+        // A lost write makes the later answers skip one step or take one twice.
         answers += std::min(off.wrong_answers, found->second.writes);
     }
     const std::uint64_t missing = lost();
-    // A set that lacks its last upsert, and a limiter that admits once more.
+    // A lost write may also leave an old score or admit one more hit.
     const std::uint64_t others = capped_sum(over_admitted, wrong_scores);
     if (capped_sum(missing, others) > may_lose.writes) return;
     lost_in_failover = missing;
@@ -279,7 +278,7 @@ AllowedStates::AllowedStates(std::span<const Attempt> attempts) {
     for (const Attempt& attempt : attempts) {
         if (acknowledged(attempt)) last_sent_ns = std::max(last_sent_ns, attempt.sent_ns);
     }
-    // Without an acknowledged one, nothing need have happened: no vote.
+    // Without an acknowledged attempt, the user may still have no vote.
     if (last_sent_ns == INT64_MIN) allow(0);
     for (const Attempt& attempt : attempts) {
         if (!acknowledged(attempt) || attempt.done_ns >= last_sent_ns) allow(attempt.value);
@@ -322,7 +321,8 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
     std::vector<std::int32_t> crossed(2 * adds.size() + 1, 0);
     std::uint64_t outside = 0;
     for (const AddAnswer& add : adds) {
-        const std::int64_t below = add.added > 0 ? 0 : 1;  // The step begins above the value.
+        // A step down crosses the edge above its returned value.
+        const std::int64_t below = add.added > 0 ? 0 : 1;
         if (add.returned < -most - below || add.returned > most - below) {
             ++outside;
         } else {
@@ -338,7 +338,7 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
         const std::int32_t off = crossed[static_cast<std::size_t>(edge + most)] - wanted;
         (off < 0 ? missing : extra) += static_cast<std::uint64_t>(std::abs(off));
     }
-    // A wrong one leaves one step out and takes another twice.
+    // A wrong answer leaves one step out and takes another twice.
     return std::max(missing, extra + outside);
 }
 
@@ -349,7 +349,7 @@ std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::i
     auto from = std::lower_bound(told.begin(), told.end(), 1);
     missing += static_cast<std::uint64_t>(from - told.begin());  // A life begins with 1.
     std::int64_t before = 0;
-    std::uint64_t lives = UINT64_MAX;  // How many of them came to the number before.
+    std::uint64_t lives = UINT64_MAX;  // The number of lives that reached `before`.
     while (from != told.end()) {
         const auto until = std::upper_bound(from, told.end(), *from);
         const auto times = static_cast<std::uint64_t>(until - from);

@@ -163,7 +163,7 @@ struct AuditResult {
     void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }
     /// Allows for acknowledged writes that a failover may have lost. If no more are missing than
     /// `may_lose` has, they and the wrong answers that follow from them are allowed breaches. A
-    /// counter that is too high by no more than its lost -1 lacks those: no add counted twice.
+    /// counter that is too high by at most its lost adds of -1 lacks them: no add counted twice.
     void allow_failover(const MayLose& may_lose);
     /// Reads whose number had been right before they were sent, but no longer was.
     std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }

@@ -20,7 +20,7 @@ class UserVote {
     void begin(const Attempt& cast) {
         ever_least = std::min(ever_least, cast.value);
         ever_most = std::max(ever_most, cast.value);
-        // One without an answer may come at any time from now on.
+        // A cast without an answer may take effect at any time from now on.
         if (cast.status == Status::unknown) {
             unknown_least_ = unknown_ ? std::min(unknown_least_, cast.value) : cast.value;
             unknown_most_ = unknown_ ? std::max(unknown_most_, cast.value) : cast.value;
@@ -57,10 +57,10 @@ class UserVote {
     bool unknown_{false};
     std::int64_t unknown_least_{0};
     std::int64_t unknown_most_{0};
-    std::vector<const Attempt*> last_{};  // Begun; no acknowledged one came after it for certain.
+    std::vector<const Attempt*> last_{};  // Begun casts that may be the last one.
 };
 
-/// Between which numbers the count lies, as time goes on.
+/// The bounds of an item's count at the current moment.
 class CountBounds {
   public:
     /// When a number was right for the last time.
@@ -103,13 +103,13 @@ class CountBounds {
     }
 
     bool hold(std::int64_t number) const { return number >= least_ && number <= most_; }
-    /// Whether any of the writes begun so far, and no other, may give it.
+    /// Whether some of the writes begun so far can add up to the number.
     bool within_reach(std::int64_t number) const {
         if (step_by_step_ && number >= -downs_ && number <= ups_) return true;
         return number >= ever_least_ && number <= ever_most_;
     }
     Left left(std::int64_t number) const {
-        // Of any number that a driver may have made up.
+        // A driver may return any number, also one that left_ does not have.
         const auto at = static_cast<std::uint64_t>(number) - static_cast<std::uint64_t>(base_);
         return number >= base_ && at < left_.size() ? left_[at] : Left{};
     }
@@ -155,25 +155,25 @@ class CountBounds {
     std::unordered_map<std::int64_t, UserVote> votes_{};
 };
 
-/// Whether reads tell less than earlier ones did, although too little was taken away in between, or more,
-/// although too little was added.
+/// Finds reads that return less than an earlier read although too little was taken away in between,
+/// or more although too little was added.
 class ReadsInOrder {
   public:
     /// The bounds of a read's number that follow from earlier reads and writes.
     struct Before {
         std::int64_t taken{0};  ///< Certainly taken away before it was sent.
-        std::int64_t most{
-            kNone};  ///< Of the earlier reads: what one told, and what was taken before it.
-        std::int64_t most_exact{kNone};
-        std::int64_t added{0};  ///< Certainly added before it was sent.
-        /// Of the earlier exact reads: what one told, less what was added before it.
+        /// The largest sum of an earlier read's number and the `taken` of that read.
+        std::int64_t most{kNone};
+        std::int64_t most_exact{kNone};  ///< The same, over exact reads.
+        std::int64_t added{0};           ///< Certainly added before it was sent.
+        /// The smallest difference between an earlier exact read's number and its `added`.
         std::int64_t least_exact{kNoneLeast};
     };
 
     void begin(const Attempt& write) { ++(takes(write) ? maybe_taken_ : maybe_added_); }
     void end(const Attempt& write) { ++(takes(write) ? taken_ : added_); }
     Before sent() const { return {taken_, most_, most_exact_, added_, least_exact_}; }
-    /// A read was answered whose number was right once.
+    /// Notes an answered read whose number was right.
     void answered(const Read& read, const Before& before, bool exact) {
         const std::int64_t told = read.number + before.taken;
         most_ = std::max(most_, told);
@@ -189,7 +189,7 @@ class ReadsInOrder {
     bool ran_ahead(const Read& read, const Before& before) const {
         return before.least_exact != kNoneLeast && read.number - maybe_added_ > before.least_exact;
     }
-    /// It was said once: later reads are held against this one.
+    /// The breach is reported once: later reads are compared with this one.
     void forget_before(const Read& read, const Before& before) {
         most_ = std::min(most_, read.number + before.taken);
         most_exact_ = std::min(most_exact_, most_);
@@ -213,7 +213,7 @@ class ReadsInOrder {
 };
 
 struct Moment {
-    // In the order in which those of one time are taken: what meets a read belongs to it.
+    // Sorts the moments of one time: a write that touches a read's time overlaps it.
     enum class Kind : std::uint8_t { write_sent, read_sent, read_done, write_done };
     std::int64_t ns;
     Kind kind;
@@ -245,7 +245,7 @@ void add_breach(std::uint64_t& count, const AnswerRules& rules, AuditResult& res
     if (rules.may_be_wrong) ++result.allowed_breaches;
 }
 
-/// A number that was not right at any moment from the read's sending on.
+/// Reports a read whose number was right at no moment between its sending and its answer.
 void check_old_number(std::int64_t item, const Read& read, const CountBounds& bounds,
                       std::uint64_t changes_before, const AnswerRules& rules, AuditResult& result) {
     const std::optional<Duration> within = read.exact ? Duration{0} : rules.reads_within;
@@ -273,7 +273,7 @@ void check_old_number(std::int64_t item, const Read& read, const CountBounds& bo
                                what(), in_ms(stale_ns), behind));
 }
 
-/// A number that is right or stale by itself may still not go with what an earlier read told.
+/// Compares a read with earlier ones: a number that is right by itself may contradict theirs.
 void check_order(std::int64_t item, const Read& read, bool right,
                  const ReadsInOrder::Before& before, const AnswerRules& rules, ReadsInOrder& order,
                  AuditResult& result) {
@@ -281,7 +281,7 @@ void check_order(std::int64_t item, const Read& read, bool right,
     const bool exact = within && *within == Duration{0};
     if (order.went_back(read, before.most)) {
         ++result.reads_went_back;
-        // One that is stale has broken its promise by that.
+        // An exact read that was not right has been reported already.
         if (right && exact && order.went_back(read, before.most_exact)) {
             add_breach(result.backward_reads, rules, result);
             result.example(fmt::format(
@@ -300,12 +300,12 @@ void check_order(std::int64_t item, const Read& read, bool right,
                         item, read.number, in_ms(read.sent_ns)));
         order.forget_less(read, before);
     }
-    // A number that was never right would make all later reads seem to go back.
+    // A wrong number would make later reads seem to go back or to run ahead.
     if (right) order.answered(read, before, exact);
 }
 
-/// For each cast the latest sending of one that was acknowledged before it began; INT64_MIN: of none.
-/// `casts` are in the order of their sending.
+/// For each cast, the latest sent_ns of the casts that were acknowledged before it was sent;
+/// INT64_MIN if there are none. `casts` are in the order of their sending.
 std::vector<std::int64_t> last_sent_before(std::span<const CastCall> casts) {
     std::vector<const Attempt*> ended;
     for (const CastCall& cast : casts) {
@@ -330,7 +330,7 @@ std::vector<std::int64_t> last_sent_before(std::span<const CastCall> casts) {
 bool may_follow(std::span<const CastCall> casts, std::size_t at, std::int64_t last_sent_ns) {
     const CastCall& cast = casts[at];
     if (cast.previous == 0 && last_sent_ns == INT64_MIN) return true;
-    // The nearest ones first: one of them it is.
+    // The nearest casts first: one of them is the likely predecessor.
     const auto until =
         std::upper_bound(casts.begin(), casts.end(), cast.attempt.done_ns,
                          [](std::int64_t ns, const CastCall& c) { return ns < c.attempt.sent_ns; });
@@ -344,9 +344,8 @@ bool may_follow(std::span<const CastCall> casts, std::size_t at, std::int64_t la
     return false;
 }
 
-/// How many of the changes certainly came to an end, at some moment, beyond `most` and those that may have
-/// undone them by then. Both in ascending order: when each of the changes had ended, and when each of the
-/// others began.
+/// The largest excess at any moment: the changes that had ended by then, less `most`, less the
+/// opposite changes that had begun. `ended` and `undone` have these times in ascending order.
 std::int64_t beyond(const std::vector<std::int64_t>& ended, const std::vector<std::int64_t>& undone,
                     std::int64_t most) {
     std::int64_t worst = 0;
@@ -459,7 +458,7 @@ void check_casts(std::span<CastCall> casts, const AnswerRules& rules, AuditResul
             cast.attempt.item, cast.attempt.user, cast.attempt.value, in_ms(cast.attempt.sent_ns),
             cast.previous, cast.now, cast.changed ? ", changed" : "", why));
     }
-    // Each alone may be right, and two not both.
+    // Answers that are possible one by one may contradict each other.
     if (casts.empty() || result.wrong_casts != before) return;
     if (const std::int64_t impossible = impossible_changes(casts); impossible > 0) {
         for (std::int64_t at = 0; at < impossible; ++at) {

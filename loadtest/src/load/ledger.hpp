@@ -50,8 +50,8 @@ inline constexpr std::uint8_t kExact = 16;   ///< The read: what it says is no c
 }  // namespace said
 
 struct LedgerRecord {
-    /// Of an acknowledged one: the number that it was told, as `said` has it; a limiter's hit: 1 admitted,
-    /// 0 not; an Upsert.
+    /// The number in the answer to an acknowledged operation: as `said` describes it, for a limiter
+    /// 1 (admitted) or 0, for a sorted set an Upsert.
     std::int64_t returned;
     std::int64_t item;
     std::int64_t user;   ///< 0 for a read.

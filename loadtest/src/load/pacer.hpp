@@ -66,8 +66,8 @@ class Schedule {
     double at_ns_{0};
     RateProfile profile_{};
     std::shared_ptr<const Trace> trace_{};
-    std::size_t step_{0};     // Of the profile, the one at at_ns_, ...
-    double step_ends_ns_{0};  // ... and its end.
+    std::size_t step_{0};     // Index of the profile's step at at_ns_.
+    double step_ends_ns_{0};  // The end of that step.
 };
 
 /// Makes the calling thread's sleeps as exact as Linux allows (a timer slack of 1 ns, not 50 us).

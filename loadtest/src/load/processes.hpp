@@ -40,8 +40,8 @@ class Processes final : public Driver {
     static Result<std::unique_ptr<Processes>> start(Driver& inner, const ProcessSettings& settings);
     ~Processes() override;
 
-    /// One read through each line, for its process to have connected before the load begins. If one
-    /// fails, the others are left out: the load will say why.
+    /// Sends a read through each line, so that its process connects before the load begins. After a
+    /// read that fails no more are sent: the load will report the error.
     void prepare();
     Answer apply(const Operation& operation) override;
     std::vector<Answer> apply_many(std::span<const Operation> operations) override;

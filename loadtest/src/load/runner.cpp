@@ -563,8 +563,8 @@ OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int
                             std::uint32_t workers) {
     OfferedLoad load;
     if (until_ns <= from_ns) return load;
-    // How many more became due than were sent, per tenth of the window; what was sent before it or
-    // due before it counts into the first, so that a backlog of the warm-up is seen.
+    // The operations that became due, less those that were sent, per tenth of the window. The first
+    // tenth includes all operations before the window, so that a backlog of the warm-up is seen.
     std::array<double, kTenths> change{};
     const double tenth_ns = static_cast<double>(until_ns - from_ns) / kTenths;
     const auto tenth_of = [&](std::int64_t at_ns) {

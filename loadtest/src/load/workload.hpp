@@ -144,9 +144,9 @@ class Workload {
     std::uint64_t seed_;
     std::shared_ptr<const Trace> trace_;
     std::size_t traced_{0};       // Operations of the trace so far.
-    std::uint64_t unvote_below_;  // Of a 64-bit draw: a vote below neither, ...
-    std::uint64_t read_below_;
-    std::uint64_t dup_below_;  // ... of another one.
+    std::uint64_t unvote_below_;  // A draw of 64 bits below this is an unvote, ...
+    std::uint64_t read_below_;    // ... else one below this a read, else a vote.
+    std::uint64_t dup_below_;     // If a second draw is below this, the vote repeats one.
     std::vector<std::uint32_t> votes_of_item_;
     std::array<Vote, kRemembered> votes_;
     std::uint64_t voted_{0};

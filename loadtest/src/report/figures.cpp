@@ -89,7 +89,7 @@ struct Line {
             return add(std::move(name),
                        hidden ? fmt::format("<= {} (floor)", text(floor_us)) : text(value));
         }
-        // Of no round: the baseline did not come to run.
+        // No round has a ratio: the baseline did not run.
         if (column.format == Format::ratio && value["max"] == 0) {
             add(std::move(name), "-");
             return add("min .. max", "-");

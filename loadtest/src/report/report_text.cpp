@@ -103,7 +103,7 @@ std::string contract_line(std::string_view name, const Contract& contract) {
     return line + '\n';
 }
 
-/// How stale what callers were told was.
+/// The line about the staleness of reads.
 std::string reads_line(const AuditResult& audit) {
     if (audit.reads == 0) return {};
     const auto ms = [&](double quantile) {

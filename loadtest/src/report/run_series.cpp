@@ -72,7 +72,7 @@ std::string pack_counts(const Histogram& histogram) {
 std::string compressed(const std::string& plain) {
     uLongf size = compressBound(static_cast<uLong>(plain.size()));
     std::string packed(size, '\0');
-    // It fails for want of memory only: the room is what it asked for.
+    // compress() fails only for lack of memory: `packed` has the size that it asked for.
     if (compress(reinterpret_cast<Bytef*>(packed.data()), &size,
                  reinterpret_cast<const Bytef*>(plain.data()),
                  static_cast<uLong>(plain.size())) != Z_OK) {

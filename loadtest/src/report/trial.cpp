@@ -269,7 +269,7 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
         note(fresh, "what the private Redis held could not be kept", save_dump(*kept, folder));
     }
     const auto cleaned = (*target)->clean_up();
-    // Of a server that is gone, the audit has said so.
+    // The audit has already reported a server that is gone.
     if (fresh.audited) note(fresh, "what the run left could not be removed", cleaned);
     keep(fresh, provenance, folder);
     return fresh;

@@ -27,7 +27,7 @@ namespace hotcount::loadtest {
 namespace {
 
 constexpr Duration kEvery = std::chrono::milliseconds{1};
-// Between two looks whether a server was replaced.
+// The pause between two checks whether a server was replaced.
 constexpr Duration kReplacedLook = std::chrono::milliseconds{2};
 
 }  // namespace

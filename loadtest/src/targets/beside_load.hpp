@@ -95,8 +95,8 @@ struct Outage {
 /// Of a group of servers: managed_group.hpp.
 class ServerFaults {
   public:
-    /// Of a load whose warm-up begins at `start`. The servers outlive this; null: what the strategy does
-    /// not use, to which nothing is done.
+    /// The faults of a load whose warm-up begins at `start`. The servers outlive this; null: the
+    /// strategy does not use this server.
     ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
                  SteadyTime start);
     struct Ended {

@@ -89,8 +89,8 @@ class FrameSource {
 
     int socket_;
     std::string buffer_{};  // As long as it ever had to be.
-    std::size_t begin_{0};  // Of what was received and not cut yet,
-    std::size_t end_{0};    // and its end.
+    std::size_t begin_{0};  // The bytes that were received and not cut yet begin here,
+    std::size_t end_{0};    // and end here.
 };
 
 }  // namespace hotcount::loadtest

@@ -17,9 +17,9 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kPlaces =
     std::uint64_t{DriverSession::kMostConnections} * DriverSession::kMostAtOnce;
 constexpr std::size_t kMostControlFrames = 16;
-// Of rows or counts, asked for at once; an audit asks for 4 million attempts' at most.
+// Rows or counts in one answer; an audit asks for those of 4 million attempts at most.
 constexpr std::size_t kMostItemsTold = 64'000'000;
-// Of an answer, one after another.
+// Consecutive empty pages of an answer.
 constexpr int kMostEmptyPages = 100;
 // A full socket is tried again so soon.
 constexpr milliseconds kSocketPause{1};

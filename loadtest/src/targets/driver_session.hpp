@@ -47,8 +47,8 @@ struct TrialSettings;
 struct DriverBounds {
     Duration connect{std::chrono::seconds{30}};  ///< From its start to all of its connections.
     Duration set_up{std::chrono::minutes{2}};
-    Duration page{std::chrono::minutes{1}};    ///< Of rows or counts, until each of its pages, ...
-    Duration pages{std::chrono::minutes{10}};  ///< ... and until the last of them.
+    Duration page{std::chrono::minutes{1}};    ///< For each page of rows or counts.
+    Duration pages{std::chrono::minutes{10}};  ///< For all pages of a request.
     Duration end{std::chrono::seconds{5}};     ///< After `bye`, and again after SIGTERM.
 };
 

@@ -42,7 +42,7 @@ struct ManagedOptions {
 
     // Of a server in a group: a Redis, a PostgreSQL, a MariaDB.
 
-    /// Of 127.0.0.1, where its url() is, but a MariaDB's; 0: it has a unix socket only.
+    /// Its TCP port on 127.0.0.1, which url() names unless it is a MariaDB; 0: a unix socket only.
     std::uint16_t port{0};
     /// Behind the other words of its command line.
     std::vector<std::string> more{};
@@ -89,7 +89,7 @@ class Managed {
 /// Stops all processes of a server from here to the end of its life.
 ///
 /// The kernel kills the server when this program is killed, but a stopped child cannot see that its
-/// parent is gone: so a process beside this one lets the children go on then, and they end.
+/// parent is gone: a guard process then sends the children SIGCONT, and they end.
 class PausedServer {
   public:
     explicit PausedServer(pid_t server);

@@ -47,7 +47,7 @@ std::vector<std::string> stat_of(pid_t pid) {
     return fields;
 }
 
-// Of stat_of().
+// Indexes into the fields that stat_of() returns.
 constexpr std::size_t kState = 0;
 constexpr std::size_t kParent = 1;
 constexpr std::size_t kChildrenUser = 13;
@@ -67,7 +67,7 @@ bool runs(pid_t pid) {
     return !fields.empty() && fields[kState] != "Z" && fields[kState] != "X";
 }
 
-/// To the nanosecond: ticks of /proc would lose up to 20 ms of each process.
+/// CPU seconds to the nanosecond: the ticks of /proc would lose up to 20 ms of each process.
 std::optional<double> clock_of(pid_t pid) {
     clockid_t clock{};
     timespec used{};
@@ -75,7 +75,7 @@ std::optional<double> clock_of(pid_t pid) {
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-/// Between fork and end only what is safe there, as this program has threads.
+/// The child calls only async-signal-safe functions, because this program has threads.
 pid_t start_guard(const std::vector<pid_t>& stopped) {
     const pid_t parent = getpid();
     const pid_t guard = fork();
@@ -100,7 +100,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
     const std::string log = folder_ / kLogName;
     const std::string home = folder_;
     const pid_t parent = getpid();
-    // Only a bootstrap reads; a server that could would wait for a terminal.
+    // Only a bootstrap reads its input. A read from the terminal would stop a server (SIGTTIN).
     const std::filesystem::path script = folder_ / kBootstrapName;
     const bool reads = std::find(words.begin(), words.end(), "--bootstrap") != words.end();
     const int input = open(reads ? script.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC);
@@ -115,7 +115,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
         }
         // After the change of user, which resets it.
         prctl(PR_SET_PDEATHSIG, at_our_death);
-        if (getppid() != parent) _exit(127);  // It died before the line above.
+        if (getppid() != parent) _exit(127);  // The parent died before prctl().
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
         std::signal(SIGPIPE, SIG_DFL);
@@ -154,7 +154,7 @@ std::vector<pid_t> children_of(pid_t parent) {
 }
 
 void kill_with_children(pid_t server) {
-    kill(server, SIGSTOP);  // It starts no more.
+    kill(server, SIGSTOP);  // It starts no more children.
     const std::vector<pid_t> children = children_of(server);
     for (const pid_t child : children) kill(child, SIGKILL);
     kill(server, SIGKILL);
@@ -179,7 +179,7 @@ std::optional<double> cpu_seconds(pid_t server) {
 }
 
 PausedServer::PausedServer(pid_t server) {
-    kill(server, SIGSTOP);  // First: it starts no more.
+    kill(server, SIGSTOP);  // First, so that it starts no more children.
     stopped_ = children_of(server);
     guard_ = start_guard(stopped_);
     for (const pid_t pid : stopped_) kill(pid, SIGSTOP);

@@ -37,7 +37,7 @@ bool is_cluster(std::string_view url) {
     return url.substr(0, url.find("://")).ends_with("+cluster");
 }
 
-/// Of one node of a cluster, which `url` names: at this address, or the first of the URL.
+/// The URL of one node of the cluster `url`: of the node at `address`; if empty, of the first.
 std::string node_url(std::string_view url, std::string_view address) {
     const std::size_t plus = url.find("+cluster");
     const std::string_view rest = url.substr(url.find("://") + 3);

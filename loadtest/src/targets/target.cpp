@@ -28,7 +28,7 @@ constexpr std::string_view kCachedAlone = "cached_alone";
 Result<VoteStrategy> library_strategy(const Strategy& driven) {
     const std::string& name = driven.way;
     if (name == kCachedAlone) return VoteStrategy::cached;
-    // Plain strategies use the tables of naive, which counts nothing by itself.
+    // Plain strategies use the tables of naive, which counts in cast() alone: they do not call it.
     if (driven.plain) return VoteStrategy::naive;
     for (const VoteStrategy strategy :
          {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
