@@ -1,7 +1,7 @@
 """Limits on an event loop: hotcount beside limits and throttled-py.
 
 Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
-context manager around a call that takes a name and is awaited.
+context manager that yields a coroutine function of a name.
 
 The limit is 1,000,000 hits a minute for each key. The first hit of a load must be admitted.
 """
@@ -91,7 +91,7 @@ async def heartbeat(until: asyncio.Event) -> float:
 def pause(port: int) -> None:
     """Stops the server's answers for PAUSE_S, through a plain socket.
 
-    A store would send a second command after it, to match the answers, and wait for its answer.
+    hotcount.Redis would check the reply by an ECHO, and wait for the reply to that too.
     """
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"CLIENT PAUSE %d ALL\r\n" % (PAUSE_S * 1_000))

@@ -237,7 +237,7 @@ class Setup:
         benchmark = self._available(native.find_benchmark)
         if crab is not None and benchmark is not None:
             self._stack.callback(crab.close)
-            command = f"THROTTLE k:__rand_int__ {limiters.A_MINUTE} {limiters.A_MINUTE} 60"
+            command = f"THROTTLE k:__rand_int__ {limiters.PER_MINUTE} {limiters.PER_MINUTE} 60"
             asks = native.RedisBenchmark(benchmark, crab.port, 64, 1, command)
             made["C++, Redis, 64 in flight"] = {
                 OURS: partial(native.singly, ours, "redis-hits", 64, KEYS, self._port),

@@ -20,8 +20,8 @@ from starlette.responses import Response
 BARE = "no limiter"
 HOTCOUNT = "hotcount"
 WITH_HEADERS = " with headers"
-A_MINUTE = 1_000_000
-RATE = f"{A_MINUTE}/minute"
+PER_MINUTE = 1_000_000
+RATE = f"{PER_MINUTE}/minute"
 TIMEOUT_S = 30.0
 
 URL = os.environ.get("LIMITED_APP_URL", "")
@@ -82,7 +82,7 @@ def fastapi_limiter() -> Any:
     from fastapi_limiter.depends import RateLimiter
     from pyrate_limiter import Duration, Limiter, Rate, RedisBucket
 
-    rates, key = [Rate(A_MINUTE, Duration.MINUTE)], "peer"
+    rates, key = [Rate(PER_MINUTE, Duration.MINUTE)], "peer"
     with redis.Redis.from_url(URL) as connection:  # There is no loop yet in which to await.
         script = RedisBucket.init(rates, connection, key).script_hash
     connection = redis.asyncio.Redis.from_url(URL)
@@ -147,6 +147,6 @@ def django_app() -> Any:
     elif PEER == "django-ratelimit":
         from django_ratelimit.decorators import ratelimit as their_ratelimit
 
-        view = their_ratelimit(key="ip", rate=f"{A_MINUTE}/m")(root)
+        view = their_ratelimit(key="ip", rate=f"{PER_MINUTE}/m")(root)
     sys.modules[__name__].urlpatterns = [path("", view)]  # type: ignore[attr-defined]
     return get_wsgi_application()

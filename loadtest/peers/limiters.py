@@ -3,7 +3,7 @@ the server's time for a hit.
 
 Every hit costs one unit, under a limit that no load reaches. The first hit of each contender is
 checked: if the limiter refuses it, the run fails. Each peer uses its algorithm nearest to
-hotcount's gcra: throttled-py its gcra, limits its fixed window, which is its fastest.
+hotcount's gcra: throttled-py uses its gcra; limits has none and uses its fixed window, its fastest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loadtest.peers import keys
 from loadtest.peers.contenders import Add
 from loadtest.peers.rounds import SERVER_US, TIMEOUT_S, Measured
 
-A_MINUTE = 1_000_000_000
+PER_MINUTE = 1_000_000_000
 
 
 def checked(hit: Callable[[str], object]) -> Callable[[str], object]:
@@ -53,7 +53,7 @@ class Hotcount(Limiter):
     def __init__(self, port: int) -> None:
         url = f"redis://127.0.0.1:{port}" if port else "memory://"
         self._store = hotcount.connect(url, timeout=TIMEOUT_S) if port else hotcount.connect(url)
-        self.hit = checked(hotcount.Limiter(self._store, f"{A_MINUTE}/minute").hit)
+        self.hit = checked(hotcount.Limiter(self._store, f"{PER_MINUTE}/minute").hit)
 
     def close(self) -> None:
         self._store.close()
@@ -68,7 +68,7 @@ class Limits(Limiter):
         from limits.strategies import FixedWindowRateLimiter
 
         storage = storage_from_string(f"redis://127.0.0.1:{port}" if port else "memory://")
-        limiter, rate = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(A_MINUTE)
+        limiter, rate = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(PER_MINUTE)
         self.hit = checked(lambda name: limiter.hit(rate, name))
 
 
@@ -83,17 +83,18 @@ class Throttled(Limiter):
             if port
             else throttled.MemoryStore(options={"MAX_SIZE": 100_000})
         )
-        limiter = throttled.Throttled(using="gcra", quota=throttled.per_min(A_MINUTE), store=store)
+        quota = throttled.per_min(PER_MINUTE)
+        limiter = throttled.Throttled(using="gcra", quota=quota, store=store)
         if limiter.limit("first").limited:
             raise RuntimeError("a hit was not admitted")
         self.hit = limiter.limit
 
 
 def server_time(batch: int, port: int, seconds: float, seed: int) -> Measured:
-    """The server's time for each key of a script for `batch` keys, called from one thread."""
+    """The server's time for each key: one thread calls a script for `batch` keys at a time."""
     names = keys.uniform(1_000, batch, seed)
     with hotcount.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
-        limiter = hotcount.Limiter(store, f"{A_MINUTE}/minute")
+        limiter = hotcount.Limiter(store, f"{PER_MINUTE}/minute")
         limiter.hit_many([f"k{index}" for index in range(1_000)])
         store.execute("CONFIG", "RESETSTAT")
         hits, ends_at = 0, time.perf_counter() + seconds

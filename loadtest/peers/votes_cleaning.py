@@ -4,7 +4,7 @@
     .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do reconcile
 
 A private server with full durability has --votes votes on --items items; SQL on the server writes
-them and create_tables() counts them. For each round a user with --mine votes is among them. Before
+them and create_tables() counts them. Each round erases another user, who has --mine of them. Before
 each round of reconcile every hundredth item gets a vote that is in no count. Voters in a process of
 their own then cast --rate votes a second, on drawn items, for --seconds: first alone, then beside
 the call. A vote's latency runs from the time when it was due, so it includes delays before the
@@ -49,7 +49,7 @@ CALLS = ["erase_user", "reconcile"]
 
 
 def voters(url: str, items: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Casts each vote of a drawn user when it is due; latencies run from then to its commit."""
+    """Casts votes of drawn users, each when it is due; a latency runs from then to its commit."""
     with hotcount.Database(url, timeout=30) as database:
         votes = hotcount.Votes(database)
         votes.cast(1, USER + 1)
@@ -96,7 +96,7 @@ def erased_user(round_: int) -> int:
 
 
 def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
-    """Writes the items, as many votes on each, and --mine votes of each round's user."""
+    """Writes the items, an equal number of votes on each, and --mine votes of each round's user."""
     per_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
     step = max(1, chosen.items // chosen.mine)
     erased = [erased_user(round_) for round_ in range(chosen.rounds)]
@@ -139,7 +139,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
 
 
 def settle(server: Server) -> None:
-    """Flushes the fill to the disk: commits of the first loads would wait for its writes."""
+    """Flushes the fill to the disk, so that commits of the first loads do not wait for it."""
     if isinstance(server, PostgresServer):
         server.psql("CHECKPOINT")
     os.sync()

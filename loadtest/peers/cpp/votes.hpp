@@ -34,8 +34,8 @@ struct Settings {
 
 // -- voters.cpp -----------------------------------------------------------------------------------
 
-/// The state that a process's callers share, for each strategy. All callers of the process may call it
-/// at once, unless there is one caller only. A failed call returns the library's error.
+/// The state that the callers of a process share, for each strategy. settings.callers threads may
+/// call it at once. A failed call returns the library's error.
 class Voters {
   public:
     virtual ~Voters() = default;
@@ -44,7 +44,7 @@ class Voters {
     virtual Result<std::int64_t> count(std::int64_t item) = 0;
 };
 
-/// A connection for each caller; the process that asks for it must not be forked afterwards.
+/// A connection for each caller. The process that opens it must not fork afterwards.
 Result<std::shared_ptr<sql::Database>> open_database(const Settings& settings);
 Result<std::shared_ptr<Votes>> make_votes(const std::shared_ptr<sql::Database>& database,
                                           const std::string& strategy);
@@ -102,13 +102,13 @@ class Board {
 /// The processes. Those that still run when this object ends are killed.
 class Children {
   public:
-    /// Forks them; each starts from nothing and runs until the board says that it is over.
+    /// Forks them. Each opens its own connections and runs until the board's closes_ns.
     Children(const Settings& settings, const Board& board);
     Children(const Children&) = delete;
     Children& operator=(const Children&) = delete;
     ~Children();
 
-    /// Notes who has ended; an end that was not asked for fails the run.
+    /// Collects processes that have ended. An early or failed end fails the run.
     void check(const Board& board);
     bool ended() const { return pids_.empty(); }
 
