@@ -239,7 +239,7 @@ def annotation(parameter: ast.arg) -> str:
 
 
 def parameters(function: Function) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Those that have a type, with their defaults."""
+    """The parameters that have a type, with their defaults."""
     taken = function.args
     places = [*taken.posonlyargs, *taken.args]
     defaults = [None] * (len(places) - len(taken.defaults)) + taken.defaults

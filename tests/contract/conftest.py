@@ -77,13 +77,13 @@ def sets(counter_store: Store) -> hotcount.LiveSets:
 
 @pytest.fixture(params=OPTIONS, ids=IDS)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Those of a Limiter."""
+    """The options of a Limiter."""
     return dict(request.param)
 
 
 @pytest.fixture
 def limiter(limit_store: AnyStore, options: dict[str, Any]) -> hotcount.Limiter:
-    """Of ten hits, in a window whose edge no run of the tests crosses."""
+    """A limiter of ten hits, in a window whose edge no run of the tests crosses."""
     return hotcount.Limiter(limit_store, "10/300 days", **options)
 
 

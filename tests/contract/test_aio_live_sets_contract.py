@@ -156,7 +156,7 @@ async def test_a_loop_goes_on_while_a_server_is_silent(own_redis: RedisServer, m
 
 
 async def test_calls_end_by_their_timeout(own_redis: RedisServer, method: Any) -> None:
-    """Those that find no thread too, behind those that have more time."""
+    """So do calls that find no thread because calls with more time have them all."""
     async with patient_sets(own_redis, method) as sets:
         with own_redis.stopped():
             patient = [asyncio.ensure_future(sets.upsert("k", "a", 1)) for _ in range(20)]

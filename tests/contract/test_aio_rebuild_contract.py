@@ -1,4 +1,4 @@
-"""aio: a rebuild does what a waiting one does, and holds no loop up."""
+"""What rebuild() and rebuild_many() of aio promise: the same as the blocking ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def test_a_task_that_is_cancelled_in_the_block_publishes_nothing(sets: aio
         pass
 
 
-async def test_a_lease_of_another_builder_is_told(sets: aio.LiveSets) -> None:
+async def test_a_lease_of_another_builder_is_an_error(sets: aio.LiveSets) -> None:
     async with sets.rebuild("k", ttl=60):
         with pytest.raises(hotcount.LeaseLostError):
             await sets.rebuild("k", ttl=60).__aenter__()

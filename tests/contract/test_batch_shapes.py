@@ -238,7 +238,7 @@ def test_one_number_of_a_mapping_that_is_refused_leaves_the_others(world: World)
 
 
 class Raises:
-    """Of which every question raises."""
+    """An argument that raises at every use."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -253,7 +253,7 @@ class Raises:
 
 
 class Stop(BaseException):
-    """Which nobody may swallow."""
+    """An exception that no call may swallow."""
 
 
 class HostileMapping(UserDict):  # type: ignore[type-arg]

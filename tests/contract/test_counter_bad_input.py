@@ -210,6 +210,6 @@ def test_a_key_that_holds_something_else_is_a_wrong_type_error_by_every_call(
             assert result.errors.keys() == {1}
             assert isinstance(result.errors[1], hotcount.WrongTypeError)
             assert result[0] == result[2] > 0
-        # Of any type: how long it lives is no matter of what it is.
+        # ttl() takes a key of any type.
         assert counter.ttl("k") is not None
     assert limiter.peek("k").remaining == 4

@@ -42,7 +42,7 @@ def test_limiters_of_all_algorithms_are_one_step(counter_store: Store, rates: st
     ]
     limiters = [hotcount.Limiter(counter_store, rates, algorithm=name, name=name) for name in names]
     assert hit_all([(limiter, "k", 4) for limiter in limiters]).remaining == 6
-    # One is used up beside it.
+    # A hit of its own leaves one limiter too little.
     assert limiters[2].hit("k", 4)
     for _ in range(2):
         assert hit_all([(limiter, "k", 4) for limiter in limiters]).violated == (names[2],)
@@ -51,7 +51,7 @@ def test_limiters_of_all_algorithms_are_one_step(counter_store: Store, rates: st
     ]
 
 
-def test_hits_of_one_key_are_one_of_their_sum(counter_store: Store) -> None:
+def test_hits_of_one_key_are_one_hit_of_their_sum(counter_store: Store) -> None:
     limiter = hotcount.Limiter(counter_store, TEN)
     same = hotcount.Limiter(counter_store, TEN)
     assert hit_all([(limiter, "k", 3), (same, "k", 3)]).remaining == 4
@@ -80,14 +80,13 @@ async def test_a_refusal_spends_nothing_on_any_store(limit_store: AnyStore) -> N
     assert (await aio.hit_all([(pair[0], "k", 4)])).remaining == 3
 
 
-def test_the_rate_of_a_call_is_the_state_that_hit_has_at_it(limit_store: AnyStore) -> None:
+def test_a_rate_of_hit_all_has_the_state_that_peek_has_at_it(limit_store: AnyStore) -> None:
     one = hotcount.Limiter(limit_store, TEN, name="one")
     other = hotcount.Limiter(limit_store, FIVE, name="other")
     large = hotcount.Rate.parse("30/300 days")
     hits: list[Any] = [(one, "k", 4), (other, "k", 4, large)]
     assert hit_all(hits, rate="20/300 days; 25/360 days").remaining == 16
-    refused = hit_all(hits, rate="7/300 days")
-    assert refused.allowed
+    assert hit_all(hits, rate="7/300 days").allowed
     refused = hit_all(hits, rate="7/300 days")
     assert (refused.allowed, refused.violated, refused.limit) == (False, ("one",), 7)
     assert one.peek("k", rate="20/300 days; 25/360 days").remaining == 16
@@ -120,7 +119,7 @@ def test_denied_hits_are_charged_nothing_on_any_store(limit_store: AnyStore) -> 
     for _ in range(3):
         assert not hit_all([(limiter, "k", 2)])
     assert limiter.peek("k").reset_after <= seen
-    # What hit() does is another thing.
+    # hit() charges a denied hit.
     assert limiter.hit("k", 2).reset_after > seen
 
 
@@ -131,7 +130,7 @@ class Stubborn(hotcount.Limiter):
         raise hotcount.DeadlineError("refund")
 
 
-def test_an_error_gives_back_what_was_taken_and_so_does_one_of_giving_back() -> None:
+def test_an_error_gives_back_every_hit_even_if_one_refund_fails() -> None:
     stores = [hotcount.Memory() for _ in range(3)]
     kinds = (hotcount.Limiter, hotcount.Limiter, Stubborn)
     limiters = [kind(store, FIVE) for kind, store in zip(kinds, stores, strict=True)]
@@ -152,7 +151,7 @@ def test_threads_in_every_order_take_the_limit(counter_store: Store, algorithm: 
     pairs = [(one, "a", 1), (other, "b", 1)]
     taken = together(lambda i: sum(bool(hit_all(pairs[:: 1 if i % 2 else -1])) for _ in range(10)))
     if algorithm == "sliding_log" and isinstance(counter_store, hotcount.Redis):
-        # Step after step: one that is given back may have refused another.
+        # The hits are taken one by one: a hit that is given back may have refused another.
         assert sum(taken) <= 10
         assert other.peek("b").remaining == 14 - sum(taken)
     else:
@@ -288,7 +287,7 @@ async def test_aio_takes_the_same(counter_store: Store) -> None:
     assert (await third.peek("k")).remaining == 2
 
 
-def test_what_are_no_hits_is_refused() -> None:
+def test_malformed_hits_are_refused() -> None:
     limiter = hotcount.Limiter("memory://", FIVE)
     wrong: list[tuple[Any, str | None]] = [
         *((hits, None) for hits in ([limiter], [(limiter,)], [(limiter, "k", 1, 1)], 5)),

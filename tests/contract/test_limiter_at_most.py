@@ -33,7 +33,7 @@ def test_of_several_rates_the_least_room_counts(limit_store: AnyStore, algorithm
     limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
     assert [limiter.at_most("k", 3) for _ in range(3)] == [3, 1, 0]
     assert limiter.peek("k").violated == ("4/300 days",)
-    # Of what did not fit in the one, nothing was taken from the other.
+    # Hits that the first rate denied were not taken from the second.
     assert not limiter.test("k", 2).allowed
 
 

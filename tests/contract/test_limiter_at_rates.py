@@ -1,4 +1,4 @@
-"""Calls at rates that callers bring: a key has a state of its own at each, on every store."""
+"""Calls with a rate of their own: a key has a state at each rate, on every store."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_key_has_a_state_of_its_own_at_each_rate(limiter: hotcount.Limiter) ->
     assert batch[4].violated == (FOUR,)
 
 
-def test_its_state_is_that_of_the_rate(limit_store: AnyStore, options: dict[str, Any]) -> None:
+def test_limiters_share_the_state_of_a_rate(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     plan = hotcount.Limiter(limit_store, FOUR, **options)
     assert plan.hit("k").remaining == 3
@@ -108,7 +108,7 @@ def test_threads_and_tasks_share_the_state_of_a_rate(limit_store: AnyStore) -> N
     assert sum(together(work, 16)) == 50
 
 
-async def test_aio_takes_a_rate_wherever_the_other_does(limit_store: AnyStore) -> None:
+async def test_aio_takes_a_rate_wherever_the_blocking_limiter_does(limit_store: AnyStore) -> None:
     limiter = aio.Limiter(limit_store, TEN)
     assert (await limiter.hit("k", rate=FOUR)).remaining == 3
     assert (await limiter.hit_many(["k"], rate=FOUR))[0].remaining == 2
@@ -131,7 +131,7 @@ async def test_a_call_outlives_its_rate_in_the_cache(redis: hotcount.Redis) -> N
     assert [decision.limit for decision in decisions] == list(range(1, 2501))
 
 
-def test_a_closed_limiter_makes_no_others(redis: hotcount.Redis) -> None:
+def test_a_closed_limiter_refuses_every_rate(redis: hotcount.Redis) -> None:
     limiter = hotcount.Limiter(redis, TEN)
     assert limiter.hit("k", rate=FOUR)
     limiter.close()

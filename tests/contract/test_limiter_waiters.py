@@ -277,7 +277,7 @@ async def test_a_store_that_is_away_fails_waiters(own_redis: RedisServer, is_awa
     errors = [task.exception() for task in done]
     unsent = [one for one in errors if str(one).startswith("not sent: ")]
     assert len(unsent) == many - 2, errors
-    # Of its own hit each knows that nothing was taken, whatever became of the heads' hits.
+    # Each error says that its own hit took nothing, whatever became of the heads' hits.
     for one in unsent:
         assert isinstance(one, (hotcount.UnavailableError, hotcount.DeadlineError))
         assert one.timeout == 0.3

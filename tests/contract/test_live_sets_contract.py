@@ -1,4 +1,4 @@
-"""What LiveSets promise on every store, with every method that keeps them."""
+"""What LiveSets promise on every store, with every method."""
 
 import pickle
 import time
@@ -205,7 +205,7 @@ def test_ttl_gate_refuses_versions_and_does_nothing(counter_store: Store) -> Non
 
 
 @pytest.mark.parametrize("store_prefix", ["", "{t}:"])
-def test_a_key_that_can_have_no_companion_is_refused_with_a_version_only(
+def test_a_key_that_can_have_no_companion_is_refused_only_with_a_version(
     request: pytest.FixtureRequest, counter_store: Store, store_prefix: str
 ) -> None:
     if isinstance(counter_store, hotcount.Redis):
@@ -339,7 +339,9 @@ def test_a_gate_that_is_no_time_is_refused(counter_store: Store, bad: float) -> 
 
 
 @pytest.mark.parametrize("method", ["watch", "exists_then_add", "unguarded_pipeline"])
-def test_an_unsafe_method_is_refused_with_its_place(counter_store: Store, method: str) -> None:
+def test_the_refusal_of_an_unsafe_method_says_where_it_is(
+    counter_store: Store, method: str
+) -> None:
     with pytest.raises(hotcount.ConfigError, match=rf"{method}.*hotcount-load.*ways\.py"):
         with_method(counter_store, method)
 

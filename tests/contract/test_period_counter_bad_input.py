@@ -54,7 +54,7 @@ NO_DATETIMES = [0, 1.5, "2026-01-01", b"x", date(2026, 1, 1), True, np.datetime6
         ),
     ],
 )
-def test_a_time_that_is_none_is_refused_by_the_name_of_its_argument(
+def test_a_value_that_is_no_time_is_refused_by_the_name_of_its_argument(
     daily: PeriodCounter, bad: Any, error: type[Exception], says: str
 ) -> None:
     for name, call in TIMED:
@@ -110,7 +110,7 @@ def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: PeriodCounter) -> Non
         before = daily.get(key, AT)
         with pytest.raises(hotcount.CounterOverflowError) as caught:
             daily.add(key, n, AT)
-        # As every counter says it: a server's words would name a line of a script.
+        # The message of every counter: a server's own would name a line of a script.
         says = "n does not fit" if abs(n) > 1 else f":{key} would leave signed 64 bits"
         assert says in str(caught.value)
         assert daily.get(key, AT) == before

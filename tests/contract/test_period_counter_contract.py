@@ -25,7 +25,7 @@ INT64_MAX = 2**63 - 1
 
 
 def next_year(month: int, day: int, hour: int = 0, tz: tzinfo = UTC) -> datetime:
-    """In a year to come, which every period is kept of: the same for all tests of a run."""
+    """A time next year: no period that contains it has expired."""
     return datetime(date.today().year + 1, month, day, hour, tzinfo=tz)
 
 
@@ -46,7 +46,7 @@ def test_add_returns_the_value_of_its_period(counter_store: Store, period: Perio
     assert counter.get("k", at) == counter.get("k", at=at) == 3
 
 
-def test_without_at_it_is_the_present(counter_store: Store) -> None:
+def test_without_at_the_present_period_counts(counter_store: Store) -> None:
     # A month's end may come in between, but not two.
     counter = PeriodCounter(counter_store, "month", keep=3)
     start = datetime.now(UTC)
@@ -262,7 +262,7 @@ def test_a_period_is_gone_when_so_many_have_begun_since(counter_store: Store) ->
         left = plain.ttl("k")
         if left is None:
             break
-        # Not later, by any clock; what is gone in less than a millisecond still has one.
+        # Never after `gone`; a TTL of less than a millisecond reads as one.
         assert left <= (gone - looked).total_seconds() + 0.002
         time.sleep(0.05)
     assert datetime.now(UTC) >= gone - timedelta(milliseconds=2)

@@ -17,7 +17,7 @@ INT64_MAX = 2**63 - 1
 
 
 def keys_in(cache: Redis, prefix: str = "views") -> set[bytes]:
-    """Those that have cells."""
+    """The keys that have cells."""
     found: set[bytes] = set()
     for shard in range(16):
         found |= set(cache.execute("SMEMBERS", f"{cache.prefix!s}{prefix}:{{{shard}}}:keys"))

@@ -24,7 +24,7 @@ Result = dict[str, Any]
 
 
 def numbers_in(text: str) -> set[int]:
-    """Of rows: "6,11-14" are five."""
+    """The numbers of rows: "6,11-14" is five of them."""
     numbers: set[int] = set()
     for word in filter(None, text.split(",")):
         first, _, last = word.partition("-")

@@ -145,7 +145,7 @@ def test_a_page_writes_the_last_vote_of_each_user_for_an_item(make: Make) -> Non
 
 
 def test_many_votes_of_a_user_for_a_missing_item_stop_nobody(make: Make) -> None:
-    """They are set aside with the last of them, not one in each round."""
+    """The votes are set aside together, not one in each round."""
     votes = make(interval=0.001)
     votes.cast_many([99] * 2_000, [7] * 2_000, range(2_000))
     votes.cast(1, 8)

@@ -28,7 +28,7 @@ KEYS = [f"page:{number}" for number in ITEMS]
 
 
 def reshard(cluster: RedisCluster) -> None:
-    """Of one primary's slots half of those with streams and cells, and some of the empty ones."""
+    """Moves half of one primary's slots with streams and cells, and some of its empty ones."""
     used = {key_slot(name) for name in cluster.nodes[0].client.keys("*")}
     own = [slot for slot, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
     for slot in sorted({*sorted(used)[::2], *own[::16]}):

@@ -123,7 +123,7 @@ class Load:
 
 
 def first_success(event: Event, told: Told) -> float | None:
-    """Of the struck keys, after one server alone takes their writes."""
+    """Seconds from one server's taking over all writes to the first success of a struck key."""
     if event.served is None:
         return None
     since = max(event.served, event.refused or 0.0)

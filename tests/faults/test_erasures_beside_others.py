@@ -84,7 +84,7 @@ def wait_for_clock(past: Snapshot, version: int) -> None:
 
 
 def last_ids(past: Snapshot) -> list[tuple[int, int]]:
-    """Of each stream: milliseconds and number."""
+    """The last ID of each stream: milliseconds and number."""
     found = []
     for key in streams(past):
         about = past.run("XINFO", "STREAM", key)
@@ -149,7 +149,7 @@ def test_a_late_worker_lowers_none(sides: BothSides, past: Snapshot, votes: hotc
 
 
 def test_refused_votes_do_not_come_back(sides: BothSides, past: Snapshot, votes: Votes) -> None:
-    """They are refused after the fence was drawn."""
+    """The votes are refused after the fence was drawn."""
     votes.cast(99, 7)
     with Held(past, b"$6\r\nXRANGE\r\n") as proxy:
         eraser = through(sides, proxy)

@@ -61,7 +61,7 @@ def locked(sides: BothSides, table: str, mode: str) -> Iterator[Callable[[], Non
 
 
 def shards_of(cluster: RedisCluster, index: int) -> set[int]:
-    """Of counts, on this node. Each shard has a name once a hash was made."""
+    """The shards of counts on this node. Each shard has a name once a hash was made."""
     names = cluster.nodes[index].client.keys("votes@*")
     return {int(name.rpartition(b":")[2][:-1]) for name in names}
 

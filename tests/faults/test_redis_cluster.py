@@ -65,7 +65,7 @@ class Ledger:
         stopped: tuple[float, float] | None = None,
         keys: Collection[str] = KEYS,
     ) -> None:
-        """Of each key: acknowledged <= stored <= acknowledged + unknown. `stopped`: a primary was
+        """For each key: acknowledged <= stored <= acknowledged + unknown. `stopped`: a primary was
         stopped and stood still by then, and its replica may lack what was acknowledged just before
         and meanwhile. `keys`: those that it may have had."""
         assert not self.wrong

@@ -179,7 +179,7 @@ def make(sides: BothSides, kind: str, strategy: Any, **options: Any) -> hotcount
 
 
 def cases(strategies: list[str]) -> pytest.MarkDecorator:
-    """Of each database those that it knows."""
+    """The refusals that each database knows, with each strategy."""
     return pytest.mark.parametrize(
         ("sides", "kind", "strategy"),
         [

@@ -25,7 +25,7 @@ VOTERS = range(1, 5)
 
 
 class PostgresPrimary:
-    """One whose standby, if it has one, does not answer."""
+    """A PostgreSQL server; its silent standby is a name that no server has."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class PostgresPrimary:
         eventually(self._commits_wait)
 
     def standby_answers(self) -> None:
-        """Whoever waits for a confirmation has it."""
+        """Ends all waits for a confirmation."""
         self._set("ALTER SYSTEM RESET synchronous_standby_names")
 
     def _set(self, setting: str) -> None:
@@ -181,7 +181,7 @@ def test_votes_that_no_standby_confirms_are_unknown(strategy: str, primary: Prim
 
         with standby_silent(primary), ThreadPoolExecutor(len(VOTERS)) as pool:
             told = list(pool.map(voted, VOTERS))
-        # Whoever was not at a COMMIT has waited for those who were.
+        # Voters that had not come to a COMMIT waited for those that had.
         unknown = [error for error in told if isinstance(error, hotcount.OutcomeUnknownError)]
         late = [error for error in told if isinstance(error, hotcount.DeadlineError)]
         assert len(unknown) + len(late) == len(VOTERS), told
@@ -220,7 +220,7 @@ def test_a_cancelled_wait_is_counted_once(strategy: str, postgres_primary: Postg
 
 @pytest.fixture(scope="module")
 def deaf_role(postgres_primary: PostgresPrimary) -> str:
-    """One whose settings hide the server's warnings."""
+    """A role whose settings hide the server's warnings."""
     postgres_primary.server.psql(
         "CREATE ROLE deaf SUPERUSER LOGIN; ALTER ROLE deaf SET client_min_messages = error"
     )

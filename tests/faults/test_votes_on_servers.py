@@ -39,7 +39,7 @@ ITEM = 1
 
 @pytest.fixture
 def server(kind: str) -> Iterator[Server]:
-    """One that the test may kill."""
+    """A server that the test may kill."""
     made: Server = PostgresServer() if kind == "postgres" else new_server()
     try:
         yield made.start()

@@ -1,4 +1,4 @@
-"""Every class of hotcount, found by looking, and how its methods are called."""
+"""Every class of hotcount, found by inspection, and the arguments that its methods require."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def extension_classes() -> dict[str, Any]:
     return found
 
 
-def class_called(name: str) -> Any:
+def class_named(name: str) -> Any:
     return extension_classes()[name]
 
 
@@ -44,7 +44,7 @@ def members(cls: type) -> dict[str, object]:
 
 
 def required_keywords(method: object) -> list[str]:
-    """Those without a default that are keywords alone."""
+    """The keyword-only parameters without a default."""
     if not inspect.isfunction(method):
         return []
     return [
@@ -57,7 +57,7 @@ def required_keywords(method: object) -> list[str]:
 def required_parameters(method: object) -> int:
     """How many arguments without a default it takes, self aside.
 
-    As its signature says, or, where it is not declared in Python, its docstring's first line.
+    Read from its signature, or from its docstring's first line if Python does not declare it.
     """
     if inspect.isfunction(method) or isinstance(method, _core.NativeFunction):
         taken = list(inspect.signature(method).parameters.values())[1:]

@@ -1,9 +1,9 @@
 """python -m tests.hostile.fuzz SEED SECONDS REDIS_URL|- STATE_FILE: hostile calls of everything.
 
 Functions, constructors, methods, properties and operators of hotcount and hotcount.aio, found by
-looking, are called with hostile objects. Each call must end with a value or with an exception that
-is no SystemError. What is being called stands in the state file, so that a process that died says
-of what. The same seed makes the same calls.
+inspection, are called with hostile objects. Each call must end with a value or with an exception
+that is no SystemError. Each call is written to the state file before it starts, so that the file
+names the call that killed a process. The same seed makes the same calls.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ def fuzz(seed: int, redis_url: str, folder: Path) -> None:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = run_python(
         *("-m", "tests.hostile.fuzz", seed, SECONDS, redis_url, state),
-        # It makes files of hostile names.
+        # The fuzzer makes files with hostile names.
         cwd=folder,
-        # What is there stays: scripts/sanitize names its own build there.
+        # PYTHONPATH keeps its entries: scripts/sanitize names its own build there.
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
         errors="replace",
         timeout=SECONDS + 60,

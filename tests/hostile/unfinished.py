@@ -18,7 +18,7 @@ from typing import Any
 
 from hotcount import _core
 
-from tests.hostile.classes import class_called, members, required_keywords, required_parameters
+from tests.hostile.classes import class_named, members, required_keywords, required_parameters
 
 # Of Python and pybind11, not of the class: they look at no C++ object.
 NOT_OURS = {
@@ -122,7 +122,7 @@ def refuses(cls: type, use: Callable[[Any], object], thing: object) -> str:
 
 
 def main(name: str) -> int:
-    cls = class_called(name)
+    cls = class_named(name)
     has = members(cls)
 
     class Forgetful(cls):  # type: ignore[misc, valid-type]

@@ -1,4 +1,4 @@
-"""What tests of several rooms ask a database of."""
+"""A fixture that tests of several folders share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What gunicorn serves in test_prefork_views.py: page views, counted as applications do.
+"""The application of test_prefork_views.py: it counts page views, under gunicorn.
 
-/add?ack=... adds one, and says which process did.
+/add?ack=... adds 1 to the key of that name, and returns the pid of the process.
 """
 
 from __future__ import annotations

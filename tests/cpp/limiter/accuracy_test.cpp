@@ -92,8 +92,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, LongRun, ::testing::ValuesIn(cases()), name_of);
 
-// Who asks at any time, several times as often as is admitted. Where nothing but a window's own
-// limit is kept (a log, windows from a first hit), who comes late has lost that time.
+// Callers that ask at any time, several times as often as is admitted. Where nothing but a window's
+// own limit is kept (a log, windows from a first hit), a late caller has lost that time.
 class LongRunOfMany : public LongRun {};
 
 TEST_P(LongRunOfMany, WhoComeAtAnyTimeIsTheConfiguredRate) {

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own for what hotcount-load keeps: not what somebody calibrated here."""
+    """The test's own cache folder, without a calibration of this machine by hotcount-load."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
@@ -19,7 +19,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The TMPDIR of what the test starts: short enough for the path of a socket, and open to
+    """The TMPDIR of the test's programs: short enough for the path of a socket, and open to
     PostgreSQL's own user."""
     with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
         folder = Path(name)
