@@ -246,9 +246,9 @@ void AuditResult::allow_failover(const MayLose& may_lose) {
     if (doubled() == 0) forget_counts();
     lost_rows = stored_low = counted_low = 0;
     // Breaches that the failover explains.
-    const std::uint64_t loose =
+    const std::uint64_t explained =
         capped_sum(capped_sum(missing, others), capped_sum(told_wrong(), answers));
-    allowed_breaches = std::max(allowed_breaches, std::min(breaches(), loose));
+    allowed_breaches = std::max(allowed_breaches, std::min(breaches(), explained));
 }
 
 void AuditResult::add(const AuditResult& part) {

@@ -28,17 +28,17 @@ class UserVote {
         } else {
             last_.push_back(&cast);
         }
-        look();
+        update_bounds();
     }
 
     void end(const Attempt& cast) {
         untouched_ = false;
         std::erase_if(last_, [&](const Attempt* other) { return other->done_ns < cast.sent_ns; });
-        look();
+        update_bounds();
     }
 
   private:
-    void look() {
+    void update_bounds() {
         bool first = true;
         const auto allow = [&](std::int64_t value) {
             least = first ? value : std::min(least, value);
@@ -285,8 +285,8 @@ void check_order(std::int64_t item, const Read& read, bool right,
         if (right && exact && order.went_back(read, before.most_exact)) {
             add_breach(result.backward_reads, rules, result);
             result.example(fmt::format(
-                "went back: item {} was said to have {} at {:.3f} ms, after more had been told and "
-                "without so much being taken away",
+                "went back: item {} was said to have {} at {:.3f} ms, although an earlier read "
+                "returned more and too little was taken away since",
                 item, read.number, in_ms(read.sent_ns)));
         }
         order.forget_before(read, before);
@@ -294,9 +294,8 @@ void check_order(std::int64_t item, const Read& read, bool right,
     if (right && exact && order.ran_ahead(read, before)) {
         add_breach(result.backward_reads, rules, result);
         result.example(
-            fmt::format("ran ahead: item {} was said to have {} at {:.3f} ms, after less had been "
-                        "told and without "
-                        "so much being added",
+            fmt::format("ran ahead: item {} was said to have {} at {:.3f} ms, although an earlier "
+                        "read returned less and too little was added since",
                         item, read.number, in_ms(read.sent_ns)));
         order.forget_less(read, before);
     }
@@ -466,7 +465,7 @@ void check_casts(std::span<CastCall> casts, const AnswerRules& rules, AuditResul
         }
         result.example(
             fmt::format("cast: of the {} casts of item {} user {}, {} cannot have changed the vote "
-                        "as told, because it was that already",
+                        "as told: it had that value already",
                         casts.size(), casts[0].attempt.item, casts[0].attempt.user, impossible));
         return;
     }
