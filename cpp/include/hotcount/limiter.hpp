@@ -62,11 +62,11 @@ struct Rate {
 
     std::int64_t limit{1};                                      ///< N, 1 to kMaxLimit.
     std::chrono::microseconds period{std::chrono::seconds{1}};  ///< 1 ms to 366 days.
-    /// How many hits an idle key admits at once. Default: `limit`, the only value that windows
-    /// take.
+    /// How many hits an idle key admits at once. parse() sets it to `limit` if the text has no
+    /// burst; a Rate made without parse() has 1. Windows take no value but `limit`.
     std::int64_t burst{1};
 
-    /// One rate. A config error quotes any other text.
+    /// One rate. Any other text is a config error that quotes it.
     static Result<Rate> parse(std::string_view text);
     /// Several, separated by ";", "," or "|".
     static Result<std::vector<Rate>> parse_many(std::string_view text);
@@ -176,12 +176,15 @@ enum class Align : std::uint8_t {
 /// The decision on a hit while Redis is unreachable. An outage begins with a hit that fails because
 /// the server cannot be reached, is not ready, is full or does not answer within the timeout
 /// (ErrorCode unavailable, capacity, deadline, outcome_unknown). Other errors are always returned.
-/// A hit that ends at a timeout below nine tenths of the client's is decided by the policy, but
-/// does not begin an outage until no call has been answered for the client's timeout. During an
-/// outage hits are decided without waiting, and one probe a second asks the server until it
-/// answers. The policy decides the hits of every call (of hit_all() if all its limiters have one),
-/// test, peek and reserve included; refund, block, commit, cancel and reset fail. Memory has no
-/// outages.
+///
+/// If a hit's own timeout is below nine tenths of the client's and passes, the policy decides the
+/// hit. That begins an outage only if such hits have failed for as long as the client's timeout and
+/// no call has been answered meanwhile. During an outage hits are decided without waiting, and one
+/// probe a second asks the server until it answers.
+///
+/// The policy decides the hits of every call, test, peek and reserve included, and those of
+/// hit_all() if all its limiters have a policy; refund, block, commit, cancel and reset fail. Memory
+/// has no outages.
 enum class OutagePolicy : std::uint8_t {
     raise,   ///< The hit's error is returned.
     open,    ///< Every hit is admitted, except one whose cost is above the limit.
@@ -256,11 +259,11 @@ using LimiterBackendMaker =
     std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
 
 namespace detail {
-/// The hits of acquire() between its sleeps, for bindings that sleep by themselves.
+/// The hits that acquire() makes between its sleeps, for bindings that have a sleep of their own.
 struct HitAhead {
     /// How early now() may admit a hit: 10 ms, or half of the time in which the burst refills if
-    /// that is less. 0: now() is hit(). Only hits that cost the whole burst of one rate are
-    /// admitted early, with gcra or a bucket, without charge_denied, shadow and leases. For other
+    /// that is less. 0: now() is hit(). Only hits that cost the whole burst are admitted early, if
+    /// the limiter has gcra or a bucket, one rate, and no charge_denied, shadow or lease. For other
     /// hits the burst makes up for a caller that wakes late.
     static Duration most(const Limiter& limiter, std::int64_t cost);
     /// A hit() that may be admitted up to most() early; retry_after is then the rest of that time,

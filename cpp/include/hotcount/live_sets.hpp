@@ -224,9 +224,10 @@ class LiveSets {
 /// lost: writes made before begin() are in the source, and later ones go to both sets.
 ///
 /// A write made since begin() wins over an add, unless both have versions: then the higher version
-/// wins. An add with a version below the set's gets the set's score; if the set has expired or the
-/// member was removed, the add is left out. An add without a version replaces a write made before
-/// begin(). Of two adds of a member the later wins, with versions the higher.
+/// wins. If the set has a higher version of the member than the add, the add gets the set's score; if
+/// the set has expired or the member was removed, the add is left out. An add without a version
+/// replaces a write made before begin(). Of two adds of a member the later wins, with versions the
+/// higher.
 ///
 /// Adds are gathered and sent 300 at a time, or when a third of the lease has passed; each sending
 /// renews the lease. A builder that adds nothing for longer than the lease must call renew().

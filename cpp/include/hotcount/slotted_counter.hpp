@@ -104,10 +104,10 @@ class SlottedCounter {
 
     // The calls above without waiting. A thread of the library calls `done`, which must not block,
     // because other completions wait for it. For a bad argument the calling thread calls `done`
-    // before the call returns. Of AsyncCall only `timeout` has an effect, and `cancelled` for calls
-    // other than adds. Arguments are copied. Adds share transactions with blocking adds, in the
-    // order of the calls (GroupCommit::submit_async). Other calls begin in order, on at most
-    // commit.workers threads.
+    // before the call returns. Of AsyncCall adds use `timeout` only, and other calls `timeout` and
+    // `cancelled`. Arguments are copied. Adds share transactions with blocking adds, in the order of
+    // the calls (GroupCommit::submit_async). Other calls begin in order, on at most commit.workers
+    // threads.
 
     virtual void add_async(std::string_view key, std::int64_t n,
                            std::optional<std::string_view> op_id, std::optional<std::int64_t> slot,

@@ -28,7 +28,7 @@ struct Url {
     std::string password;
     std::string host;  ///< The first of `hosts`; `port` is its port.
     std::optional<std::uint16_t> port;
-    std::vector<UrlHost> hosts;    ///< At least one, in the URL's order. An empty one stands alone.
+    std::vector<UrlHost> hosts;    ///< At least one, in order. Only a single one may be empty.
     bool host_was_escaped{false};  ///< A host had a "%", which some parsers do not decode.
     std::string path;              ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;

@@ -130,7 +130,8 @@ class Multiplexer {
     }
     /// Another node, asked at this time, has said whether this one still owns its slots. If so, and it
     /// has owned them since the calls were sent, held answers are delivered; otherwise reads leave the
-    /// lane and the outcome of other calls is unknown. Returns which, or nullopt if the doubt goes on.
+    /// lane and the outcome of other calls is unknown. Returns whether they were delivered, or nullopt
+    /// if the doubt goes on.
     std::optional<bool> confirm(bool owns, SteadyTime asked_at);
     /// Adds the slots of calls that are queued, not answered, or have left and are not handed back.
     void outstanding(SlotSet& slots) const;
@@ -140,7 +141,7 @@ class Multiplexer {
     /// The calls that have ended since the last call of this, to be woken or completed.
     std::vector<OperationPtr> take_finished();
     bool has_finished() const { return !finished_.empty(); }
-    /// It need not be told.
+    /// The caller of this call need not be woken.
     void forget(const OperationPtr& operation) { std::erase(finished_, operation); }
     /// The number of asynchronous calls that have not ended.
     std::size_t unwaited() const { return unwaited_; }

@@ -8,8 +8,8 @@
 // flight and wakes its callers. Either also serves asynchronous calls, and so does run_once().
 // connection_roles.hpp decides which caller takes a role or is woken for it.
 //
-// Thread-safe. State is per process: the client keeps it in a ForkLocal. A caller that is alone pays
-// exactly one send and one recv, on its own stack.
+// Thread-safe. State is per process: the client keeps it in a ForkLocal. A caller that is alone sends
+// and receives in its own thread, and wakes no other.
 #pragma once
 
 #include <sched.h>
@@ -141,14 +141,14 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection>,
     void tell_finished_in_lane(Lock& lock, const std::vector<OperationPtr>& finished);
 
     std::mutex mutex_;
-    std::condition_variable room_;
+    std::condition_variable room_;                                   // For calls in the queue.
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of newly queued calls.
     std::vector<Reply> replies_;                                     // The reader's.
     AdaptiveSpin spin_{options_.spin};                               // The reader's.
-    AdaptiveSpin pause_{Multiplexer::kSoon};                         // The reader's.
+    AdaptiveSpin pause_{Multiplexer::kSoon};                         // The reader's, for gather().
     ConnectionRoles roles_;
     bool dialing_{false};         // The dialer was asked for a connection and has not answered.
-    unsigned places_{0};          // Given to callers so far.
+    unsigned places_{0};          // The number of places given to callers.
     std::uint64_t completed_{0};  // Asynchronous calls that ended.
 };
 

@@ -34,7 +34,8 @@ void SharedConnection::tell_finished_in_lane(Lock& lock,
     lock.unlock();
     const auto owner = lane_.owner.lock();
     if (is_lost && owner) owner->lost(lane_.node);
-    // Before the completions: they may submit calls, which must not overtake the calls that left.
+    // Done before the completions, because the calls that these submit must not overtake the calls
+    // that left.
     for (const OperationPtr& operation : left) {
         if (owner) {
             owner->left(lane_.node, operation);
@@ -61,9 +62,9 @@ void SharedConnection::evict(const Error& why) {
 
 void SharedConnection::confirm(bool owns, SteadyTime asked_at) {
     Lock lock(mutex_);
-    const auto counts = multiplexer_.confirm(owns, asked_at);
-    if (!counts) return;
-    if (!*counts) {
+    const auto delivered = multiplexer_.confirm(owns, asked_at);
+    if (!delivered) return;
+    if (!*delivered) {
         break_connection(
             make_error(ErrorCode::unavailable, options_.address() + ": this node was replaced"));
     }

@@ -22,7 +22,7 @@ namespace {
 // 16 and 1.3 with 8.
 constexpr std::size_t kThirds = 3;
 constexpr std::size_t kMostEarly = 48;
-constexpr std::size_t kFewestThirds = 4;  // Calls under way.
+constexpr std::size_t kFewestThirds = 4;  // Fewer calls under way are not divided.
 
 // How often deadlines are checked while calls are under way.
 constexpr Duration kLoopTick = std::chrono::milliseconds{20};
@@ -31,8 +31,9 @@ constexpr Duration kLoopTick = std::chrono::milliseconds{20};
 // delayed.
 constexpr int kMostReads = 16;
 
-// The maximum number of calls that a callback of the loop completes, and that a tick gives up. The
-// rest follows in the next turn: 100,000 calls that end at once do not delay the loop's other work.
+// The maximum number of calls that one callback of the loop completes, and of calls that it gives up
+// because their deadlines have passed. The rest follows in the next turn: 100,000 calls that end at
+// once do not delay the loop's other work. Only close() completes all calls.
 constexpr std::size_t kMostEnded = 1024;
 
 class SocketLoopConnection final : public LoopLane, private ConnectionParts {
@@ -43,7 +44,7 @@ class SocketLoopConnection final : public LoopLane, private ConnectionParts {
           host_(host),
           loops_(std::move(loops)) {}
 
-    // Does not call the host, which may be destroyed, and its watches with it.
+    // Does not call the host: it may be destroyed already, with its watches.
     ~SocketLoopConnection() override {
         report();
         loops_->forget(this);
@@ -159,12 +160,12 @@ class SocketLoopConnection final : public LoopLane, private ConnectionParts {
         if (multiplexer_.has_finished()) ask_flush();
     }
     void confirm(bool owns, SteadyTime asked_at) override {
-        const auto counts = multiplexer_.confirm(owns, asked_at);
-        if (counts == false && connection_ != nullptr) {
+        const auto delivered = multiplexer_.confirm(owns, asked_at);
+        if (delivered == false && connection_ != nullptr) {
             lose(make_error(ErrorCode::unavailable,
                             options_.address() + ": this node was replaced"));
         }
-        if (counts) complete_finished();
+        if (delivered) complete_finished();
     }
     std::optional<SteadyTime> doubted_since() const override {
         return multiplexer_.doubted_since();
@@ -370,7 +371,8 @@ class SocketLoopConnection final : public LoopLane, private ConnectionParts {
         if ((more || multiplexer_.has_late()) && !closed_) ask_turn();
     }
 
-    // Before the completions: they may submit calls, which must not overtake the calls that left.
+    // Runs before the completions, because the calls that these submit must not overtake the calls
+    // that left.
     void hand_back() {
         const auto stays = [](const OperationPtr& operation) { return !operation->has_left(); };
         auto left = std::find_if_not(ending_.begin(), ending_.end(), stays);

@@ -6,7 +6,7 @@
 // A call under a Deadline at SteadyTime::max() has no deadline and is not interrupted.
 //
 // Only the process's first thread calls the hook, because Python runs signal handlers there. Other
-// threads never wake for it.
+// threads never wake for it, except those of HelperThreads.
 #pragma once
 
 #include <condition_variable>

@@ -18,14 +18,14 @@ namespace hotcount {
 inline Deadline time_to_send(Deadline deadline, std::size_t elements) {
     constexpr Duration kLateAnswer = std::chrono::milliseconds{150};
     constexpr Duration kToTell = std::chrono::nanoseconds{500};
-    constexpr int kMostOfTime = 3;
+    constexpr int kThirds = 3;
     if (elements < 2) return deadline;
     const Duration needed = kLateAnswer + static_cast<Duration::rep>(elements) * kToTell;
-    return Deadline::at(deadline.time() - std::min(needed, deadline.remaining() / kMostOfTime));
+    return Deadline::at(deadline.time() - std::min(needed, deadline.remaining() / kThirds));
 }
 
-/// The size of the portions: an eighth of the largest, but not below 16, until 1 s after the last
-/// call that is not large. A larger fraction would make the other calls wait longer; a smaller one
+/// The size of the portions: `largest`, or for 1 s after each call that is not large an eighth of
+/// it, but not below 16. A larger fraction would make the other calls wait longer; a smaller one
 /// would cost more round trips or transactions.
 class PortionSize {
   public:

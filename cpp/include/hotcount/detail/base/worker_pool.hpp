@@ -56,18 +56,18 @@ class WorkerPool {
     std::shared_ptr<State> state_;
 };
 
-/// Calls that can only be made by waiting for them, made by threads of the library.
+/// Runs blocking calls in threads of the library.
 ///
 ///   run() --> queue --> at most `threads` of them at a time, in order: work()
-///                `----> a deadline error if no thread was free by then: the call was not begun
+///                `----> a deadline error if no thread was free by the deadline: it was not begun
 ///
-/// So such a call blocks neither its caller nor a thread for each call. Thread-safe. A forked child
-/// has none of the threads: owners keep this in a ForkLocal. The calls outlive this object: they
-/// are made all the same, and hold what they need.
+/// A call does not block its caller, and takes no thread while it is queued. Thread-safe. A forked
+/// child has none of the threads: owners keep this in a ForkLocal. Queued calls run even after this
+/// object is destroyed, so they must hold the objects that they use.
 class WaitingCalls {
   public:
-    /// `name`: what errors call the server that the calls go to. When `max_waiting` calls are
-    /// queued, one more is a capacity error.
+    /// `name`: the name of the server in errors. When `max_waiting` calls are queued, one more is a
+    /// capacity error.
     WaitingCalls(std::string name, std::size_t threads, std::size_t max_waiting);
     WaitingCalls(const WaitingCalls&) = delete;
     WaitingCalls& operator=(const WaitingCalls&) = delete;

@@ -108,8 +108,8 @@ class LoopConnection : public Channel {
     /// when `also`, the descriptor of the loop's selector, is readable. Returns the descriptor for
     /// on_readable(), or -1.
     virtual int spin(int also) = 0;
-    /// Ends the calls whose deadline has passed. Like every function here it calls at most 1,024
-    /// completions; if there are more, it asks for a tick at once.
+    /// Ends the calls whose deadline has passed. Like every function here but close() it calls at
+    /// most 1,024 completions; if there are more, it asks for a tick at once.
     virtual void on_tick() = 0;
     /// Ends the calls under way (closed, or outcome_unknown) and refuses later ones.
     virtual void close() = 0;
