@@ -82,14 +82,15 @@ void sleep_or_interrupt(Duration duration) {
 
 bool HelperThreads::start(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
+    threads_.reserve(threads_.size() + 1);
     try {
-        threads_.emplace_back([this, work = std::move(work)] {
+        threads_.push_back(start_thread([this, work = std::move(work)] {
             starters = &interrupted_;
             work();
             const std::lock_guard ends(mutex_);
             --running_;
             ended_.notify_all();
-        });
+        }));
     } catch (const std::system_error&) {
         return false;
     }

@@ -43,10 +43,14 @@ class SignalsBlocked {
 
 }  // namespace
 
-Result<void> spawn_thread(std::function<void()> work) {
+std::thread start_thread(std::function<void()> work) {
     const SignalsBlocked blocked;
+    return std::thread(std::move(work));
+}
+
+Result<void> spawn_thread(std::function<void()> work) {
     try {
-        std::thread(std::move(work)).detach();
+        start_thread(std::move(work)).detach();
     } catch (const std::system_error& refused) {
         return make_error(ErrorCode::capacity, std::string{"the system starts no more threads ("} +
                                                    refused.code().message() + ")");

@@ -136,6 +136,14 @@ TEST(SpawnThreadTest, TheThreadTakesNoSignalsAndItsMakersMaskStays) {
     EXPECT_TRUE(blocks_no_signal());
 }
 
+TEST(HelperThreadsTest, TheThreadsTakeNoSignalsAndTheirMakersMaskStays) {
+    std::promise<bool> inside;
+    HelperThreads helpers;
+    ASSERT_TRUE(helpers.start([&] { inside.set_value(blocks_no_signal()); }));
+    EXPECT_FALSE(inside.get_future().get());
+    EXPECT_TRUE(blocks_no_signal());
+}
+
 TEST(SpawnThreadTest, OneThatCannotBeStartedIsACapacityErrorAndLeavesNoSignalBlocked) {
     Result<void> refused;
     {

@@ -21,6 +21,9 @@
 
 namespace hotcount {
 
+/// A new thread that blocks all signals. Throws as std::thread does.
+std::thread start_thread(std::function<void()> work);
+
 /// Runs `work` in a new detached thread. A capacity error if the system starts no more
 /// threads (RLIMIT_NPROC, memory, a cgroup's pids.max); `work` was not run then.
 [[nodiscard]] Result<void> spawn_thread(std::function<void()> work);
