@@ -22,6 +22,14 @@ def test_no_room_includes_itself_through_others() -> None:
     assert circles() == []
 
 
+def test_hotcount_hpp_includes_each_public_header() -> None:
+    folder = ROOT / "cpp/include/hotcount"
+    text = (folder / "hotcount.hpp").read_text(encoding="utf-8")
+    names = {header.name for header in folder.glob("*.hpp")} - {"hotcount.hpp"}
+    assert "counter.hpp" in names
+    assert {name for name in names if f"#include <hotcount/{name}>" not in text} == set()
+
+
 def test_a_circle_of_rooms_is_found() -> None:
     rooms = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
     assert reaches_itself(rooms) == ["a", "b", "c"]

@@ -13,7 +13,9 @@
 #include <hotcount/period_counter.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
+#include <hotcount/retry_queue.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <hotcount/sql.hpp>
+#include <hotcount/url.hpp>
 #include <hotcount/votes.hpp>
 #include <hotcount/write_behind_counter.hpp>
