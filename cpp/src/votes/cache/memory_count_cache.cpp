@@ -194,7 +194,7 @@ class MemoryCountCache final : public CountCache {
             if (count->gen > 0) {
                 if (count->gen >= fill.gen || count->epoch != fill.epoch) return false;
             } else if (count->epoch < fill.epoch) {
-                // The recount that began this epoch has all of them.
+                // The recount that began this epoch has counted all votes of this hash.
                 count->value = fill.base;
                 count->epoch = fill.epoch;
             } else {

@@ -156,7 +156,7 @@ class StreamWorker final : public StreamVisitor {
         Round round{std::move(streams), deadline, once, patience};
         for (const std::size_t shard : to_visit) round.to_visit.push_back(Visit{shard});
         HelperThreads helpers;
-        // This thread waits for them alone: an interruption then ends all of them.
+        // This thread drains no shard meanwhile: an interruption of its wait ends all helpers.
         std::size_t started = 0;
         while (started < waiting_->options.workers && helpers.start([&] { drain_shards(round); })) {
             ++started;

@@ -31,8 +31,8 @@ class WaitingVotes {
           marks(std::move(database), std::move(layout), votes_options),
           commit(std::move(make_commit)) {}
 
-    /// The name of the streams, as known for at most max_age, or longer while SQL is away. For
-    /// votes: streams of a former name do not exist, and accept no votes.
+    /// The name of the streams, read at most max_age ago, or earlier while SQL is away. Votes may use
+    /// an old name: streams of a former name do not exist, and accept no votes.
     Result<std::string> space(Deadline deadline);
     /// The streams as the tables have them now.
     Result<StreamMarks::Streams> streams(Deadline deadline);
@@ -40,14 +40,14 @@ class WaitingVotes {
     Result<std::string> recent_space(Deadline deadline);
     /// As space(), if that needs no query; else empty.
     std::string known_space();
-    /// For each stream the term (VoteStream::term) in which open() last moved it beyond SQL's votes;
-    /// 0: in none. A vote gets a later version than SQL's if this is the term before and after it.
+    /// For each stream the term (VoteStream::term) in which open() last moved it beyond SQL's votes,
+    /// or 0. A vote has a higher version than SQL's votes if, after it was added, the stream still is
+    /// in the term that this returned before.
     VoteStream::Terms settled_terms();
-    /// Makes a stream that was missing at `seen` or later, at the end of SQL's votes, or moves one
-    /// that is there beyond them. Does nothing if this process has done so since then: of many calls
-    /// that found it missing one makes it.
-    /// One call at a time makes streams, and the next one makes all those that other calls have
-    /// requested meanwhile.
+    /// Makes a stream that the caller found missing at `seen`. Its votes have higher versions than
+    /// SQL's; in a cluster, an existing stream is moved there. Does nothing if this process has done
+    /// so since `seen`. One call at a time makes streams, and the next one makes all that other calls
+    /// have requested meanwhile.
     Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
                       Deadline deadline);
     SteadyTime now() const { return options.clock->steady_now(); }
@@ -65,7 +65,7 @@ class WaitingVotes {
         SteadyTime read;
         std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
         VoteStream::Terms terms{};                             // settled_terms()
-        std::set<std::size_t> missing;                         // Their streams are waited for.
+        std::set<std::size_t> missing;  // Shards whose streams calls wait for.
         bool opening{false};
         std::condition_variable changed;
     };
@@ -111,9 +111,10 @@ class StreamDrain {
 
     struct Fenced {
         StreamMarks::Streams streams;
-        /// Every vote up to it has been dealt with, by shard; of the item's alone if one was named.
+        /// By shard: every vote up to this version has been written or refused. Only the item's shard
+        /// has one if an item was named.
         std::array<std::int64_t, VoteStream::kShards> versions{};
-        std::int64_t lowest{0};  ///< Of the shards that are meant.
+        std::int64_t lowest{0};  ///< The lowest of these versions.
         std::int64_t of(const sql::Id& item) const {
             return versions[VoteStream::shard_of(streams.space, item)];
         }

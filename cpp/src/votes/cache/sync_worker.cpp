@@ -23,7 +23,7 @@ constexpr Duration kRecountsFor = std::chrono::seconds{1};
 constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
 // Between two looks at a node that is away.
 constexpr Duration kBetweenLooks = std::chrono::milliseconds{50};
-// Of a shard whose server has not answered since this worker began.
+// The history of a shard whose server has not answered since this worker began.
 constexpr std::uint64_t kNotHeard = 1;
 
 class Worker final : public SyncWorker {
@@ -67,7 +67,7 @@ class Worker final : public SyncWorker {
     }
 
   private:
-    // A hash as it was last seen: one that is gone before it was due has lost votes.
+    // A hash as it was last seen. If it is gone before due_at, votes are lost.
     struct Seen {
         std::string token;
         std::int64_t epoch;
@@ -91,8 +91,8 @@ class Worker final : public SyncWorker {
         HOTCOUNT_TRY(all_pages(deadline, round));
         HOTCOUNT_TRY(look_for_lost(deadline, round));
         HOTCOUNT_TRY(recount_taken_over(deadline, round));
-        // Another history since the round began: the next round scans first, because the server may
-        // have hashes again that were deleted in order, and that this scan did not see.
+        // A shard whose history changed during this round is recounted in the next one, after its
+        // scan: the server may have restored deleted hashes that this round's scan did not see.
         if (!silent_.error()) note_histories(deadline);
         round.unsettled += static_cast<std::int64_t>(taken_over_.size());
         {
@@ -103,7 +103,7 @@ class Worker final : public SyncWorker {
         return {};
     }
 
-    // A server that lost its data has many items recounted.
+    // Repeated, because after a server has lost its data many items are to be recounted.
     Result<void> recount(Deadline deadline, SyncRound& round) {
         const std::size_t most = std::min(kMaxRecounts, cached_->options().page);
         const SteadyTime until = system_clock()->steady_now() + kRecountsFor;
@@ -123,7 +123,7 @@ class Worker final : public SyncWorker {
         Pages pages;
         Result<void> own = one_page(pages, deadline, round);
         if (own.ok() && !pages.done) {
-            // This thread waits for them alone: an interruption then ends all of them.
+            // This thread takes no page meanwhile: an interruption of its wait ends all helpers.
             HelperThreads helpers;
             std::size_t started = 0;
             while (started < cached_->options().workers &&
@@ -261,7 +261,7 @@ class Worker final : public SyncWorker {
     }
 
     Result<std::vector<Found>> look(std::span<const std::string> items, Deadline deadline) {
-        // Before the question: due_at must not be later than any worker may delete.
+        // Before the read: due_at must not be later than the first time at which a worker may delete.
         const SteadyTime asked = system_clock()->steady_now();
         CountCache& cache = cached_->cache();
         auto entries = cache.read(space_, items, cached_->patience(deadline));
@@ -419,7 +419,7 @@ class Worker final : public SyncWorker {
     }
 
     // Hashes that earlier rounds found and this one did not, although they are not due for deletion
-    // yet. They are forgotten once SQL has a note of them.
+    // yet. Items that SQL has not recounted since are recounted.
     Result<void> look_for_lost(Deadline deadline, SyncRound& round) {
         CountCache& cache = cached_->cache();
         std::vector<std::string> missing;
@@ -436,7 +436,8 @@ class Worker final : public SyncWorker {
             if (!entries[i]) continue;
             if (entries[i]->has_value()) continue;  // There again, or missed by the scan.
             auto item = cached_->to_item(missing[i]);
-            // Deleted in order, unless its server lacks the votes by which it was not due yet.
+            // A hash that was due has been deleted in order. In a shard with a new server it may
+            // have had later votes, which this server lacks.
             const bool is_due = now >= seen_[missing[i]].due_at &&
                                 !taken_over_.contains(cache.shard_of(missing[i]));
             if (!item || is_due) {
@@ -469,7 +470,7 @@ class Worker final : public SyncWorker {
         for (std::size_t shard = 0; shard < now.size(); ++shard) {
             std::uint64_t& known = histories_[shard];
             if (now[shard] == 0) {
-                // Another server may take its place before this worker has heard of it.
+                // Another server may take over the shard before this one has answered.
                 if (known == 0) known = kNotHeard;
                 if (cached_->cache().is_spread()) silent_.skip(shard);
                 continue;
@@ -479,9 +480,9 @@ class Worker final : public SyncWorker {
         }
     }
 
-    // The new server of a shard, or one with an older copy of its data, may lack the last votes, and
-    // count on: a hash there looks like any other. So all items of the shard that have hashes, or had
-    // them, are recounted. A shard that moved in order is recounted as well: the cost is one sum for
+    // The new server of a shard, or one with an older copy of its data, may lack the last votes and
+    // still count new ones: a hash there looks like any other. So all items of the shard that have
+    // hashes, or had them, are recounted. A shard that moved in order is recounted as well: the cost is one sum for
     // each item.
     Result<void> recount_taken_over(Deadline deadline, SyncRound& round) {
         if (taken_over_.empty()) return {};

@@ -21,7 +21,7 @@ local function land(key, of_token, of_gen, of_epoch, base)
         -- Another fill has filled the hash: its count is right, and this fill's count is not used.
         if not less(gen, of_gen) or epoch ~= of_epoch then return 0 end
     elseif less(epoch, of_epoch) then
-        -- The recount that began this epoch has all that was counted here.
+        -- The recount that began this epoch has counted all votes of this hash.
         local set = redis.pcall('HSET', key, 'value', base, 'epoch', of_epoch, 'gen', of_gen,
                                 'saved_version', '0')
         return failed(set) and set or 1

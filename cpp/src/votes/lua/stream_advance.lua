@@ -1,9 +1,9 @@
 -- Moves the last id of streams to the present, so that later votes get higher ids. Combinable.
--- KEYS    per stream two: the stream, the least id after which its votes may begin
--- ARGV[1] for how many seconds the least id is kept
+-- KEYS    per stream two: the stream, the key that keeps the least id after which its votes may begin
+-- ARGV[1] for how many seconds that key lives
 -- ARGV[2..] per stream an id that it is moved beyond in any case, MILLISECONDS-NUMBER
 -- RETURNS per stream {the last id that a vote in it may have by now, 1 if it exists or 0}, or its
---         error. For a missing stream the id is kept, because a call that creates it may be on its way
+--         error. For a missing stream this id is kept, because a call that creates it may be on its way
 -- WHY a script: a vote may be added between TIME and XSETID, which would also set an empty stream
 -- back.
 local LAST_NUMBER = 1048575 -- Of a millisecond; VoteStream has 20 bits.
@@ -15,7 +15,7 @@ local function parse(id)
     return milliseconds + 0, number + 0
 end
 
--- The next id; and no earlier than this millisecond.
+-- The next id, or the first id of this millisecond if that is higher.
 local function after(milliseconds, number)
     if milliseconds < now then return now, 0 end
     if number < LAST_NUMBER then return milliseconds, number + 1 end

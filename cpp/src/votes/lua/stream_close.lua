@@ -1,7 +1,7 @@
 -- Deletes a stream in which no vote waits.
--- KEYS[1] the stream   KEYS[2] the life in which it was closed
--- ARGV[1] this life   ARGV[2] for how many seconds it is kept
--- RETURNS 1 if it is gone, 0 if votes wait in it
+-- KEYS[1] the stream   KEYS[2] keeps the life (stream_life) in which it was closed
+-- ARGV[1] this life   ARGV[2] for how many seconds KEYS[2] is kept
+-- RETURNS 1 if there is no stream any more, 0 if votes wait in it
 -- WHY a script: a vote may be added between XLEN and the deletion.
 local there = redis.call('EXISTS', KEYS[1]) == 1
 if there and redis.call('XLEN', KEYS[1]) > 0 then return 0 end

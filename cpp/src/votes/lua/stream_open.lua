@@ -1,6 +1,6 @@
 -- Creates a stream and its group, or only the group if the stream exists.
--- KEYS[1] the stream   KEYS[2] the life in which it was closed   KEYS[3] the least id after which its
---         votes may begin
+-- KEYS[1] the stream   KEYS[2] keeps the life in which it was closed   KEYS[3] keeps the least id after
+--         which its votes may begin
 -- ARGV[1] group   ARGV[2] the id after which its votes begin, MILLISECONDS-NUMBER   ARGV[3] the life
 --         (stream_life) in which it is created
 -- RETURNS 1; or 0 if the call is late, because the stream was closed in this life or a later one

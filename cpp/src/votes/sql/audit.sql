@@ -2,7 +2,7 @@
 -- collations, while all compare them alike.
 
 -- name: page
--- The ids of a page, ?1 and up. The tables' ids may be of different widths.
+-- The ids of a page, ?1 and up, in a type that is as wide as the widest id of these tables.
 --each ,
 {item_id(?1)}
 --end
@@ -10,7 +10,7 @@
 -- name: look
 -- Everything that the tables know of a page of items, as AuditedItem has it, in the order of the
 -- ids. Each part of the union has one row for an item, with 0 in the columns of the other parts. So
--- each outer sum is the number of one part, and cannot overflow. Locks nothing.
+-- an outer sum is the number of one part; only hc_votes and hc_live add two. Locks nothing.
 SELECT {spelling}, SUM(hc_there), SUM(hc_stored), SUM(hc_cells), SUM(hc_opening), SUM(hc_pending),
     SUM(hc_rows), SUM(hc_votes), SUM(hc_live)
 FROM (
@@ -67,7 +67,7 @@ SELECT hc_d.hc_id, (SELECT COUNT(*) FROM {item} AS hc_i WHERE hc_i.{id} = hc_d.h
 {ids_of({table}, {key})}
 
 -- name: ids_of
--- Rows of an application's own table may be of no item.
+-- IS NOT NULL: an application's own table may have rows without an item.
 FROM (
     SELECT DISTINCT {2} AS hc_id
     FROM {1}

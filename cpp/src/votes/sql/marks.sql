@@ -3,14 +3,16 @@
 -- == Where the counts are ==
 
 -- name: read_place
--- The place of the counts; how votes get to the tables; the strategy that create_tables() was
--- last called with; when the last fold began.
+-- The place of the counts.
 SELECT value FROM {meta} WHERE name = 'counted_in'
 -- name: read_route
+-- How votes get to the tables.
 SELECT value FROM {meta} WHERE name = 'vote_route'
 -- name: read_strategy
+-- The strategy of the last create_tables().
 SELECT value FROM {meta} WHERE name = 'counted_by'
 -- name: read_folded
+-- When the last fold began.
 SELECT value FROM {meta} WHERE name = 'folded_at'
 
 -- name: hold_route
@@ -29,10 +31,11 @@ SELECT value FROM {meta} WHERE name = 'schema' {for_update}
 {set_mark('settled_at', CAST({now_microseconds} AS {text_cast}))}
 
 -- name: read_move
--- Empty, or when the counts were moved while other nodes of a cluster might vote: their last votes may
--- not be counted yet. forget_move: they are, those of the move ?1.
+-- When the counts were last moved while other nodes of a cluster might vote. No row if the last votes
+-- of these nodes are counted.
 SELECT value FROM {meta} WHERE name = 'moved_at'
 -- name: forget_move
+-- Removes the mark of the move ?1: the last votes of all nodes are counted.
 DELETE FROM {meta} WHERE name = 'moved_at' AND value = ?1
 
 -- name: write_marks
@@ -63,7 +66,7 @@ WHERE name IN (
 SELECT name, value FROM {meta} WHERE name = 'stream_open'
 
 -- name: lock_stream_open
--- One of them, for this transaction alone.
+-- As read_stream_open, and locks the mark until the transaction ends.
 {read_stream_open} {for_update}
 -- name: lock_stream_floor
 SELECT name, value FROM {meta} WHERE name = 'stream_floor' {for_update}

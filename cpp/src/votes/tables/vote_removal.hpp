@@ -60,7 +60,7 @@ class VoteRemoval {
     /// Locks the items' rows against transactions that update their counts.
     Result<void> lock_items(sql::Connection& connection, std::span<const sql::Id> items);
 
-    // Takes votes out of the counts, before they are deleted.
+    // -- out of the counts, before the votes are deleted
     /// Takes a user's votes out of the items' own counts.
     Result<void> uncount_in_items(sql::Connection& connection, const sql::Id& user,
                                   std::span<const sql::Id> items);
@@ -72,8 +72,8 @@ class VoteRemoval {
     enum class Table : std::uint8_t { of_users, anonymous };
     /// No vote has a higher version.
     static constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
-    /// Locks the first `limit` votes for the item in that table that have a version up to `until`,
-    /// or none.
+    /// Locks the first `limit` votes for the item in that table that have a version up to `until`
+    /// or no version.
     Result<std::vector<Row>> lock_of_item(sql::Connection& connection, Table table,
                                           const sql::Id& item, std::int64_t until,
                                           std::size_t limit) const;
@@ -120,11 +120,11 @@ class VoteRemoval {
     };
     struct Scan {
         Scan(const sql::Statements& sql, std::string_view name);
-        /// `value`: what the wanted rows have, the user or the version.
+        /// `value`: the user or the version of the wanted rows.
         Result<Slice> run(sql::Connection& connection, const sql::Value& value,
                           const std::optional<Key>& after) const;
-        const sql::Statement first, next;          ///< value and, next, `after` -> keys
-        const sql::Statement first_end, next_end;  ///< next: `after` -> the slice's last key
+        const sql::Statement first, next;          ///< value (next: and `after`) -> keys
+        const sql::Statement first_end, next_end;  ///< (next_end: `after`) -> the slice's last key
     };
     VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
     VoteRemoval(const VotesOptions& options, const VoteDialect& dialect,

@@ -1,5 +1,5 @@
-// Trial votes: cast into the application's table, to see what its triggers and checks do to them,
-// and rolled back by the caller.
+// Trial votes: written to the application's table to find triggers and checks that would make counts
+// wrong. The caller rolls them back.
 #include <optional>
 
 #include "adoption.hpp"
@@ -24,7 +24,7 @@ Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item
     if (!done && done.error().code == ErrorCode::integrity) {
         return refuse_table("table " + options_.vote_table + " takes no vote of " +
                             std::to_string(value) +
-                            ", where 0 is a retracted one: " + done.error().message);
+                            " (a retracted vote has 0): " + done.error().message);
     }
     HOTCOUNT_TRY(std::move(done));
     std::optional<std::int64_t> written;
@@ -36,11 +36,11 @@ Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item
     HOTCOUNT_TRY(connection.query(read, {sql::to_value(item), sql::to_value(user)}, see_written));
     if (written != value) {
         return refuse_table(
-            "a trigger of table " + options_.vote_table + " changes what is written: column " +
-            options_.vote_value + " has " +
-            (written ? std::to_string(*written) : std::string{"no row"}) + " where " +
+            "a trigger of table " + options_.vote_table + " changes votes: after a vote of " +
             std::to_string(value) +
-            " was written, and counts would not be the votes': drop it, or have it leave "
+            (written ? " column " + options_.vote_value + " has " + std::to_string(*written)
+                     : std::string{" there is no row"}) +
+            ", and counts would differ from the votes: drop the trigger, or have it leave "
             "these columns alone");
     }
     HOTCOUNT_TRY(connection.query(read_count, {sql::to_value(item)}, see_count));
