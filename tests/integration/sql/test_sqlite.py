@@ -247,6 +247,24 @@ def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
     assert votes.reconcile() == []
 
 
+def test_votes_beyond_64_bits_keep_no_other_item_from_being_reconciled(
+    file: Path, strategy: str
+) -> None:
+    """SQLite's SUM fails where those of servers have wider types."""
+    votes = make_votes(file, strategy)
+    vote = "INSERT INTO vote (item_id, user_id, val, prev) VALUES"
+    write(file, f"{vote} (1, 8, 1, 0), (2, 8, {6 * 10**18}, 0), (2, 9, {6 * 10**18}, 0)")
+    refused = r"item 2 would leave signed 64 bits; all other items were"
+    for items in (None, [1, 2]):
+        with pytest.raises(hotcount.CounterOverflowError, match=f"{refused} looked"):
+            votes.reconcile(items, dry_run=True)
+    with pytest.raises(hotcount.CounterOverflowError, match=f"{refused} reconciled"):
+        votes.reconcile()
+    assert votes.count(1, consistency="exact") == 1
+    write(file, "DELETE FROM vote WHERE item_id = 2")
+    assert votes.reconcile() == []
+
+
 def test_the_counts_in_the_item_table_are_current_for_other_readers(
     file: Path, strategy: str
 ) -> None:

@@ -71,8 +71,16 @@ Result<Audit::Page> Audit::look(sql::Connection& connection, std::span<const sql
                              row.integer(8) > 0});
         return {};
     };
-    HOTCOUNT_TRY(look_.run_padded(connection, items, &read));
-    return page;
+    auto looked = look_.run_padded(connection, items, &read);
+    if (looked) return page;
+    // SQLite's SUM fails beyond 64 bits; those of servers have wider types.
+    if (looked.error().code != ErrorCode::overflow) return std::move(looked).error();
+    if (items.size() == 1) return Page{{}, {items.front()}};
+    HOTCOUNT_TRY_ASSIGN(Page all, look(connection, items.first(items.size() / 2)));
+    HOTCOUNT_TRY_ASSIGN(const Page rest, look(connection, items.subspan(items.size() / 2)));
+    all.seen.insert(all.seen.end(), rest.seen.begin(), rest.seen.end());
+    all.refused.insert(all.refused.end(), rest.refused.begin(), rest.refused.end());
+    return all;
 }
 
 Result<std::vector<sql::Id>> Audit::items(sql::Connection& connection,
