@@ -212,7 +212,6 @@ std::shared_ptr<LoopBinding> LoopBinding::make(LoopBindings& all, const py::obje
 }
 
 void LoopBinding::join(const py::object& loop) {
-    loop_ = loop.ptr();
     (void)wake_name();
     const py::object gone = bind_to(Callbacks::kLoopGone, weak_from_this());
     loop_reference_ = py::reinterpret_steal<py::object>(PyWeakref_NewRef(loop.ptr(), gone.ptr()));
@@ -221,6 +220,7 @@ void LoopBinding::join(const py::object& loop) {
         PyErr_Clear();
         loop_reference_ = loop;
     }
+    loop_ = loop.ptr();
     context_ = py::reinterpret_steal<py::object>(PyContext_New());
     if (!context_) throw py::error_already_set();
     // In debug mode the loop times callbacks, and is to time each task by itself.
@@ -270,15 +270,33 @@ bool LoopBinding::usable() const {
     return loop_connection_ == nullptr || loop_connection_->usable();
 }
 
-bool LoopBinding::loop_is_closed() const {
-    return loop_ == nullptr || py::bool_(py::handle(loop_).attr("is_closed")());
+// A loop that does not run may be garbage already. The lookup of a method makes an object, which may
+// start the garbage collector, and that frees such a loop before its method is called. loop_ is not a
+// source of a reference: a dying loop may run other code before it reports its death to kLoopGone.
+py::object LoopBinding::hold_loop() const {
+    PyObject* const reference = loop_reference_.ptr();
+    if (loop_ == nullptr) return {};
+    if (!PyWeakref_Check(reference)) return loop_reference_;
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject* loop = nullptr;
+    (void)PyWeakref_GetRef(reference, &loop);
+    return py::reinterpret_steal<py::object>(loop);
+#else
+    PyObject* const loop = PyWeakref_GetObject(reference);
+    return loop == Py_None ? py::object() : py::reinterpret_borrow<py::object>(loop);
+#endif
 }
 
-bool LoopBinding::runs_elsewhere() const {
-    if (loop_ == nullptr || !py::bool_(py::handle(loop_).attr("is_running")())) return false;
+bool LoopBinding::loop_is_closed() const {
+    const py::object loop = hold_loop();
+    return !loop || py::bool_(loop.attr("is_closed")());
+}
+
+bool LoopBinding::runs_elsewhere(py::handle loop) {
+    if (!loop || !py::bool_(loop.attr("is_running")())) return false;
     const auto running = py::reinterpret_steal<py::object>(
         PyObject_CallNoArgs(asyncio_names().running_loop_or_none));
-    return running.ptr() != loop_;
+    return running.ptr() != loop.ptr();
 }
 
 void LoopBinding::end() {
@@ -290,9 +308,9 @@ void LoopBinding::end() {
         return;
     }
     try {
-        if (fork_generation_ == fork_generation() && runs_elsewhere()) {
-            const py::object callback = bind_to(Callbacks::kEnd, self);
-            py::handle(loop_).attr("call_soon_threadsafe")(callback);
+        const py::object loop = hold_loop();
+        if (fork_generation_ == fork_generation() && runs_elsewhere(loop)) {
+            loop.attr("call_soon_threadsafe")(bind_to(Callbacks::kEnd, self));
             return;
         }
     } catch (py::error_already_set&) {
@@ -306,6 +324,7 @@ void LoopBinding::shut() {
     ended_ = true;
     refuses_ = true;
     const bool forked = fork_generation_ != fork_generation();
+    const py::object held = hold_loop();  // The connection asks it for the end of its watches.
     try {
         // The parent's loop, as a child has it, shares its epoll descriptor with the parent.
         deaf_ = deaf_ || forked || loop_is_closed();
@@ -454,16 +473,17 @@ void LoopBinding::open_mail() {
 void LoopBinding::wake_from_elsewhere() {
     // Held by no object of C++: this may be a thread of the library.
     PyObject* const callback = bind_to(Callbacks::kMail, shared_from_this()).release().ptr();
-    PyObject* made = nullptr;
     // Only now: a new object may start the garbage collector, and that may end the loop.
-    if (loop_ != nullptr && !deaf_) {
-        made = call_or_hang([this, callback] {
-            return PyObject_CallMethodOneArg(loop_, wake_name().ptr(), callback);
-        });
-        if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
-    }
+    PyObject* const loop = deaf_ ? nullptr : hold_loop().release().ptr();
+    call_or_hang([loop, callback] {
+        if (loop != nullptr) {
+            PyObject* const made = PyObject_CallMethodOneArg(loop, wake_name().ptr(), callback);
+            if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
+            Py_XDECREF(made);
+            Py_DECREF(loop);  // Perhaps the last reference: Python code may run.
+        }
+    });
     Py_DECREF(callback);
-    Py_XDECREF(made);
 }
 
 // -- LoopBinding: what the connection asks for ---------------------------------

@@ -148,7 +148,10 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     void open_mail();
     void wake_from_elsewhere();
     void shut();
-    bool runs_elsewhere() const;
+    /// Null if the loop is gone.
+    py::object hold_loop() const;
+    /// Whether the loop, which may be null, runs in another thread.
+    static bool runs_elsewhere(py::handle loop);
     void report(py::error_already_set& error) const;
     template <class Call>
     void ask_loop(Call&& call);

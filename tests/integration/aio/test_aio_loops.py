@@ -402,6 +402,53 @@ def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+COLLECTED_WHILE_ASKED = """
+import asyncio, gc, sys
+import uvloop
+from hotcount import aio
+
+class Collecting(asyncio.SelectorEventLoop):
+    def is_closed(self):
+        if gc.get_threshold()[0] == 1:
+            gc.enable()  # The next object that is made starts a collection.
+        return self._closed
+
+async def begin():
+    await votes.create_tables()
+
+async def count():
+    await votes.count(1)
+
+def leave(loop):
+    cycle = [loop]
+    cycle.append(cycle)
+    loop.run_until_complete(count())
+    return loop
+
+gc.disable()
+votes = aio.Votes(sys.argv[1])
+first = Collecting()
+first.run_until_complete(begin())
+make = {"stock": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}[sys.argv[2]]
+for loop in [leave(make()) for _ in range(40)]:
+    loop.close()
+del loop
+gc.set_threshold(1)
+asyncio.run(count())  # Finds the loops that are closed.
+first.close()
+"""
+
+
+@pytest.mark.parametrize("loops", ["stock", "uvloop"])
+def test_a_closed_loop_that_is_collected_while_it_is_asked_harms_nothing(
+    database_path: Path, loops: str
+) -> None:
+    """Once its method was looked up without a reference to it, and the process crashed."""
+    url = f"sqlite:///{database_path}"
+    done = run_python("-X", "faulthandler", "-c", COLLECTED_WHILE_ASKED, url, loops)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 async def test_pings_of_a_database_that_hangs_hold_up_none_of_another(
     own_postgres: PostgresServer,
 ) -> None:
