@@ -328,7 +328,7 @@ void LoopBinding::shut() {
     try {
         // The parent's loop, as a child has it, shares its epoll descriptor with the parent.
         deaf_ = deaf_ || forked || loop_is_closed();
-        if (timer_ && !deaf_) timer_.attr("cancel")();
+        if (!deaf_) cancel_timer();
     } catch (py::error_already_set&) {
         deaf_ = true;
     }
@@ -540,11 +540,22 @@ void LoopBinding::tick_in(Duration delay) {
     const SteadyTime due = std::chrono::steady_clock::now() + delay;
     if (timer_ && timer_due_ <= due) return;
     ask_loop([&](py::handle loop) {
-        if (timer_) timer_.attr("cancel")();
+        cancel_timer();
         timer_due_ = due;
-        timer_ = loop.attr("call_later")(to_seconds(delay),
-                                         bind_to(Callbacks::kTick, shared_from_this()));
+        const py::object timer = loop.attr("call_later")(
+            to_seconds(delay), bind_to(Callbacks::kTick, shared_from_this()));
+        timer_ = py::reinterpret_steal<py::object>(PyWeakref_NewRef(timer.ptr(), nullptr));
+        if (!timer_) {
+            PyErr_Clear();
+            timer_ = timer;
+        }
     });
+}
+
+void LoopBinding::cancel_timer() {
+    if (!timer_) return;
+    const py::object timer = PyWeakref_Check(timer_.ptr()) ? timer_() : timer_;
+    if (!timer.is_none()) timer.attr("cancel")();
 }
 
 // -- LoopBindings --------------------------------------------------------------

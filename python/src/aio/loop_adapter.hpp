@@ -148,6 +148,7 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     void open_mail();
     void wake_from_elsewhere();
     void shut();
+    void cancel_timer();
     /// Null if the loop is gone.
     py::object hold_loop() const;
     /// Whether the loop, which may be null, runs in another thread.
@@ -164,7 +165,9 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
     py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
-    py::object timer_;    // Null if none runs.
+    // A weak reference, because a timer holds its loop, which else could not be collected before it
+    // is closed. Null if no timer runs.
+    py::object timer_;
     SteadyTime timer_due_{};
     std::uint64_t fork_generation_;
     std::unique_ptr<redis::LoopConnection> loop_connection_;

@@ -16,6 +16,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.support.eventually import eventually
 from tests.support.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
 from tests.support.programs import run_python
 from tests.support.servers import PostgresServer, RedisServer, free_port
@@ -90,6 +91,25 @@ def test_loops_that_are_left_amid_calls_leak_nothing(
     before = descriptors()
     rounds(30)
     assert descriptors() <= before + 3
+
+
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+def test_loops_that_nobody_closes_are_collected_with_their_connections(
+    own_redis: RedisServer,
+) -> None:
+    """On asyncio's loop alone: uvloop keeps its descriptors without hotcount too."""
+    counter = aio.Counter(aio.Redis(own_redis.url, timeout=20))
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            asyncio.SelectorEventLoop().run_until_complete(counter_add(counter))
+        gc.collect()
+
+    rounds(5)
+    before = descriptors()
+    rounds(30)
+    assert descriptors() <= before + 3
+    eventually(lambda: clients(own_redis) <= 3)
 
 
 @on_all_loops
