@@ -27,6 +27,7 @@ class MemoryJournal final : public Journal {
     std::vector<std::pair<std::int64_t, std::int64_t>> rows{};  // Item, difference.
     std::set<std::int64_t> held{};
     std::set<std::int64_t> refused{};
+    bool locked{false};  // All rows, by a transaction that folds skip.
     int folds{0};
     // Called before each fold with its number, from 1 on. An outcome other than `folded` and an error
     // replace the fold.
@@ -40,6 +41,10 @@ class MemoryJournal final : public Journal {
         FoldedPage page;
         HOTCOUNT_TRY_ASSIGN(page.outcome, before(++folds));
         if (page.outcome != Outcome::folded) return page;
+        if (locked) {
+            page.left = JournalRange{1, 1};
+            return page;
+        }
         std::vector<std::pair<std::int64_t, std::int64_t>> rest;
         std::set<std::int64_t> items;
         for (const auto& row : rows) {
@@ -196,6 +201,27 @@ TEST_F(FolderTest, ItemsBehindAFullListOfItemsAreFoldedDespiteRefusedOnes) {
     EXPECT_EQ(journal->rows.size(), 2U);
 }
 
+TEST_F(FolderTest, APageThatAnotherProcessTakesIsRepeatedThoughAnItemIsHeld) {
+    journal->append(1);
+    journal->append(2, kFoldPage);
+    journal->held = {1};
+    journal->before = [this](int fold) {
+        if (fold == 2) return Outcome::taken;
+        if (fold == 3) journal->held.clear();
+        return Outcome::folded;
+    };
+    EXPECT_EQ(flush().held, 0);
+    EXPECT_TRUE(journal->rows.empty());
+}
+
+// Waits until the thread has ended; `used` is of its journal.
+void await_end(const std::weak_ptr<MemoryJournal>& used) {
+    for (int i = 0; !used.expired() && i < 2000; ++i) {
+        std::this_thread::sleep_for(milliseconds{10});
+    }
+    EXPECT_TRUE(used.expired());
+}
+
 // A fold beside a caller's DROP TABLE ends one of them on PostgreSQL.
 TEST(Folder, AfterAFoldOfEverythingNothingIsFoldedUntilTheNextRow) {
     auto journal = std::make_shared<MemoryJournal>();
@@ -220,11 +246,53 @@ TEST(Folder, AfterAFoldOfEverythingNothingIsFoldedUntilTheNextRow) {
     ASSERT_TRUE(folder->fold_now(Deadline::after(seconds{20})).ok());
     EXPECT_TRUE(ended);
     folder.reset();
-    for (int i = 0; !used.expired() && i < 2000; ++i) {
-        std::this_thread::sleep_for(milliseconds{10});
-    }
-    EXPECT_TRUE(used.expired());
+    await_end(used);
     EXPECT_EQ(folds, 2);
+}
+
+TEST(Folder, AfterAFoldOfEverythingRowsThatReadsHaveSummedAskForNone) {
+    auto journal = std::make_shared<MemoryJournal>();
+    std::latch failed{1};
+    std::atomic<int> folds{0};
+    journal->before = [&](int fold) -> Result<Outcome> {
+        folds = fold;
+        if (fold != 1) return Outcome::folded;
+        failed.count_down();
+        return make_error(ErrorCode::unavailable, "the connection was lost");
+    };
+    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
+    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
+    folder->note_appended(1);
+    failed.wait();
+    folder->note_read(10'000'000);
+    ASSERT_TRUE(folder->fold_now(Deadline::after(seconds{20})).ok());
+    folder.reset();
+    await_end(used);
+    EXPECT_EQ(folds, 2);
+}
+
+TEST(Folder, AFoldThatDoesNotWaitForLockedRowsLeavesThemToTheThread) {
+    auto journal = std::make_shared<MemoryJournal>();
+    std::latch thread_folds{1};
+    std::latch caller_folds{1};
+    std::atomic<int> folds{0};
+    journal->locked = true;
+    journal->before = [&](int fold) {
+        folds = fold;
+        if (fold == 2) caller_folds.count_down();
+        if (fold != 1) return Outcome::folded;
+        thread_folds.count_down();
+        caller_folds.wait();
+        return Outcome::taken;
+    };
+    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
+    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
+    folder->note_appended(1);
+    thread_folds.wait();
+    ASSERT_TRUE(folder->fold_once(Deadline::after(seconds{20})).ok());
+    folder.reset();
+    await_end(used);
+    EXPECT_EQ(folds, 3);
 }
 
 }  // namespace

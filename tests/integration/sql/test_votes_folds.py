@@ -19,7 +19,7 @@ from tests.support.fired import fired
 from tests.support.journal_side import JournalSide
 from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sql_votes import open_votes
-from tests.support.together import beside, together
+from tests.support.together import beside, in_thread, together
 
 pytestmark = pytest.mark.server
 
@@ -176,6 +176,28 @@ def test_an_item_that_folds_fail_for_keeps_its_votes_and_stops_nobody(side: Jour
     side.run(FAILS_NO_MORE[side.dialect])
     assert votes.flush(20).pending == 0
     assert (side.shown(2), votes.stats()["refused_items"]) == (2, {})
+
+
+@pytest.mark.long
+def test_an_item_that_is_due_again_while_a_flush_folds_is_pending(side: JournalSide) -> None:
+    votes = side.made()
+    side.run(*FAILS_FOR_2[side.dialect])
+    side.vote(1, 1)
+    side.vote(2, 1)
+    begun = time.monotonic()
+    assert votes.flush(20).pending == 1
+    side.vote(1, 2)
+    time.sleep(28)
+    with side.session() as other:
+        other.execute("SELECT n FROM vote_cell WHERE item = 1 FOR UPDATE")
+        flushed = in_thread(lambda: votes.flush(20))
+        eventually(lambda: side.waits() > 0)
+        assert time.monotonic() - begun < 29.5
+        time.sleep(begun + 31.5 - time.monotonic())
+        other.commit()
+    assert flushed().pending == 1
+    assert (side.shown(1), side.shown(2), side.pending()) == (2, 0, 1)
+    assert list(votes.stats()["refused_items"]) == [2]
 
 
 def test_a_count_that_leaves_64_bits_stops_no_other_items_fold(side: JournalSide) -> None:

@@ -40,6 +40,7 @@ constexpr Duration kLongestRest = seconds{30};
 constexpr Duration kLookPause = seconds{5};
 constexpr Duration kLookPatience = seconds{2};
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
+bool is_taken(const FoldedPage& folded) { return folded.outcome == FoldedPage::Outcome::taken; }
 // The application closed the database: other processes fold, or this one when it opens it again.
 bool is_closed(const Error& error) { return error.code == ErrorCode::closed; }
 
@@ -217,8 +218,8 @@ struct Folder::Work {
         const Deadline deadline = progress.deadline;
         FoldedPage all;
         while (true) {
-            const std::vector<sql::Id> but = left.left_out();
-            const auto begun = SteadyClock::now();
+            const SteadyTime begun = SteadyClock::now();
+            const std::vector<sql::Id> but = left.left_out(begun);
             std::size_t most;
             {
                 const std::lock_guard lock(mutex);
@@ -240,10 +241,10 @@ struct Folder::Work {
             if (folded->outcome != FoldedPage::Outcome::folded) {
                 all.outcome = folded->outcome;
                 all.due_in = folded->due_in;
-                if (all.outcome == FoldedPage::Outcome::elsewhere) left.forget_held();
+                if (all.outcome == FoldedPage::Outcome::elsewhere) left.forget();
                 return all;
             }
-            note_fold(*folded, {}, SteadyClock::now() - begun, progress);
+            note_fold(*folded, {}, begun, progress);
             tell(*folded, progress);
             all.rows += folded->rows;
             // If most of a page was put back, the next page would be the same rows.
@@ -267,7 +268,7 @@ struct Folder::Work {
             auto folded = journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true},
                                         progress.deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*folded, only, Duration{0}, progress);
+            note_fold(*folded, only, {}, progress);
             tell(*folded, progress);
         }
     }
@@ -324,7 +325,7 @@ struct Folder::Work {
         const std::uint64_t before = total_appended();
         do {
             HOTCOUNT_TRY_ASSIGN(folded, fold_all(false, progress));
-            if (folded.outcome == FoldedPage::Outcome::taken) {
+            if (is_taken(folded)) {
                 pauses.rest();
                 folded.more = true;
                 continue;
@@ -343,9 +344,11 @@ struct Folder::Work {
                 pauses.rest();
                 folded.more = true;
             }
-        } while (folded.more && progress.held.empty() && !deadline.passed());
-        if (folded.outcome == FoldedPage::Outcome::taken) return still_taken();
-        if (!folded.more && progress.held.empty()) settle(before, pauses, deadline);
+        } while (folded.more && (is_taken(folded) || progress.held.empty()) && !deadline.passed());
+        if (is_taken(folded)) return still_taken();
+        if (wait_for_held && !folded.more && progress.held.empty()) {
+            settle(before, pauses, deadline);
+        }
         return FoldReport{static_cast<std::int64_t>(progress.shown.size()),
                           static_cast<std::int64_t>(progress.held.size()),
                           static_cast<std::int64_t>(left.refused()), folded.more};
@@ -360,12 +363,13 @@ struct Folder::Work {
     // the thread has nothing to fold once its own fold has ended: the caller may drop the tables.
     void settle(std::uint64_t before, FoldPauses& pauses, Deadline deadline) {
         std::unique_lock lock(mutex);
-        for (pauses.begin(); folding && !deadline.passed(); lock.lock()) {
+        for (pauses.begin(); folding && total == before && !deadline.passed(); lock.lock()) {
             lock.unlock();
             pauses.rest();
         }
         if (folding || total != before || left.holds()) return;
         appended = 0;
+        read = 0;
         again = false;
     }
 
@@ -376,14 +380,14 @@ struct Folder::Work {
         std::size_t refusals = 0;
         auto done = fold_half(items, progress.deadline, part, refusals);
         if (refusals > 0) {
-            for (const sql::Id& item : left.left_out()) {
+            for (const sql::Id& item : left.left_out(SteadyClock::now())) {
                 if (progress.held.erase(item) > 0) std::erase(items, item);
             }
         }
         all.more = all.more || part.more;
         // Unless the fold was whole, only the items that have a count are known to be folded.
         if (!done || part.outcome != FoldedPage::Outcome::folded) part.more = true;
-        note_fold(part, items, Duration{0}, progress);
+        note_fold(part, items, {}, progress);
         tell(part, progress);
         if (part.outcome == FoldedPage::Outcome::elsewhere) progress.held.clear();
         if (done || took_too_long(done.error())) return {};
@@ -395,13 +399,13 @@ struct Folder::Work {
 
     // Folds each item whose fold failed before, alone.
     Result<void> try_refused(FoldedPage& all, FoldProgress& progress) {
-        for (const sql::Id& item : left.left_out()) {
+        for (const sql::Id& item : left.refused_items()) {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
             HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
             if (refusals > 0 || one.outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(one, only, Duration{0}, progress);
+            note_fold(one, only, {}, progress);
             tell(one, progress);
             all.more = all.more || one.more;
         }
@@ -436,18 +440,19 @@ struct Folder::Work {
 
     // -- bookkeeping ----------------------------------------------------------------------------
 
-    // `only`: the items to which the fold was restricted, if any.
-    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took,
+    // `only`: the items to which the fold was restricted, if any. `begun`: of a fold without them, when
+    // it took the items to leave out.
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, SteadyTime begun,
                    FoldProgress& progress) {
         progress.note(folded, only);
-        left.note(folded, only);
+        left.note(folded, only, begun);
         if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);
         if (folded.rows > 0) {
             ++stats.folds;
             stats.rows += folded.rows;
             many_read = kManyRead + kManyReadPerItem * folded.counts.size();
-            if (took > Duration{0}) stats.took = took;
+            if (only.empty()) stats.took = SteadyClock::now() - begun;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
     }

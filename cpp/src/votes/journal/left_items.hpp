@@ -31,13 +31,21 @@ class LeftItems {
         refused_[item] = {why, Clock::now() + kRefusedFor};
     }
 
-    /// The items that the next fold leaves out, sorted.
-    std::vector<sql::Id> left_out() {
+    /// The items that a fold which begins `now` leaves out, sorted. It tries the others again.
+    std::vector<sql::Id> left_out(SteadyTime now) const {
         const std::lock_guard lock(mutex_);
-        const SteadyTime now = Clock::now();
-        std::erase_if(refused_, [&](const auto& entry) { return entry.second.until <= now; });
         std::vector<sql::Id> items;
-        for (const auto& [item, why] : refused_) items.push_back(item);
+        for (const auto& [item, refused] : refused_) {
+            if (refused.until > now) items.push_back(item);
+        }
+        return items;
+    }
+
+    /// All of them, also those that the next fold tries again.
+    std::vector<sql::Id> refused_items() const {
+        const std::lock_guard lock(mutex_);
+        std::vector<sql::Id> items;
+        for (const auto& [item, refused] : refused_) items.push_back(item);
         return items;
     }
 
@@ -61,12 +69,6 @@ class LeftItems {
         return !held_.empty();
     }
 
-    /// The counts have moved to another place: no fold of the journal comes that would take them.
-    void forget_held() {
-        const std::lock_guard lock(mutex_);
-        held_.clear();
-    }
-
     /// A few items that folds have found locked repeatedly: the next fold waits for their rows. Each is
     /// returned again after a pause, unless `at_once`.
     std::vector<sql::Id> take_patient(Duration interval, bool at_once) {
@@ -85,10 +87,19 @@ class LeftItems {
 
     // -- both -----------------------------------------------------------------------------------
 
+    /// The counts have moved to another place: no fold of the journal comes that would take them.
+    void forget() {
+        const std::lock_guard lock(mutex_);
+        refused_.clear();
+        held_.clear();
+    }
+
     /// A fold ended well. `only`: the items that it was asked for, if it was asked for some.
-    void note(const FoldedPage& folded, std::span<const sql::Id> only) {
+    /// Otherwise it has left out the items of left_out(begun).
+    void note(const FoldedPage& folded, std::span<const sql::Id> only, SteadyTime begun) {
         const std::lock_guard lock(mutex_);
         for (const sql::Id& item : only) refused_.erase(item);
+        if (only.empty()) end_retries(folded, begun);
         // Items whose count was updated, and items without rows, are not held any more.
         const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
         const auto free = [&](const sql::Id& item) {
@@ -133,6 +144,19 @@ class LeftItems {
         int misses{0};     // Folds that found it so.
         SteadyTime next_wait{};
     };
+
+    // Items that the fold has tried again: an item that failed again has a later time. A full page
+    // may lack some.
+    void end_retries(const FoldedPage& folded, SteadyTime begun) {
+        if (folded.more) {
+            for (const FoldedCount& count : folded.counts) {
+                const auto found = refused_.find(count.item);
+                if (found != refused_.end() && found->second.until <= begun) refused_.erase(found);
+            }
+        } else {
+            std::erase_if(refused_, [&](const auto& one) { return one.second.until <= begun; });
+        }
+    }
 
     mutable std::mutex mutex_{};
     std::map<sql::Id, Refused> refused_{};
