@@ -128,6 +128,18 @@ def test_a_forked_child_folds_what_others_delete(postgres: PostgresDatabase) -> 
 
 
 @pytest.mark.server
+def test_an_item_that_is_locked_while_it_is_reconciled_is_folded_later(side: JournalSide) -> None:
+    side.made()
+    votes = side.votes(fold_interval=0.05)
+    side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
+    with side.session() as other:
+        other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        assert len(votes.reconcile([1], timeout=20)) == 1
+        assert (side.shown(), side.seen()) == (0, 1)
+    eventually(lambda: side.shown() == 1, PROMISE)
+
+
+@pytest.mark.server
 def test_a_login_that_may_only_read_leaves_the_rows_and_warns_of_nothing(
     side: JournalSide, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -223,6 +223,7 @@ Result<SqlVotes::Findings> SqlVotes::reconcile_page(
     HOTCOUNT_TRY_ASSIGN(Findings settled, settle_drifts(found.drifts, deadline));
     move_all(found.refused, settled.refused);
     run.appended += settled.differences.size();
+    watch_journal();  // A look finds the rows of items that are locked until then.
     if (place() == CountPlace::journal && run.appended >= kWorthAFold) {
         note_appended(run.appended);
         run.appended = 0;
