@@ -73,8 +73,15 @@ const ClusterMap::Node& ClusterMap::node(std::uint16_t number) {
         node->options = options_of(known ? known->endpoint : Endpoint{});
         node->dialer = std::make_shared<Dialer>(node->options, scripts_);
         node->heard = std::make_shared<NodeHeard>();
+        // A call that was under way during close() may be redirected to a node that is new here.
+        if (closed_) node->dialer->close();
     }
     return *node;
+}
+
+bool ClusterMap::is_closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
 }
 
 // -- requests for a map ---------------------------------------------------------------------------
@@ -130,7 +137,7 @@ void ClusterMap::refresh(SteadyTime due) {
     AskedLogin login;
     const std::vector<Endpoint> all = candidates();
     // After a failure of the user's credentials function no further node is asked.
-    for (std::size_t i = 0; i < all.size() && !found && !login.failed(); ++i) {
+    for (std::size_t i = 0; i < all.size() && !found && !login.failed() && !is_closed(); ++i) {
         const SteadyTime asked_at = std::chrono::steady_clock::now();
         const bool is_last = i + 1 == all.size();
         auto map = ask(all[i], login, is_last ? options_.connect_timeout : kPatience);
@@ -175,6 +182,7 @@ void ClusterMap::refresh(SteadyTime due) {
     {
         const std::lock_guard lock(mutex_);
         refreshing_ = false;
+        if (closed_) asked_.reset();
         if (found) {
             failure_.reset();
             last_refusal_.reset();
@@ -384,6 +392,7 @@ void ClusterMap::close() {
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;
+        if (!refreshing_) asked_.reset();  // Otherwise refresh() does it.
         for (const auto& [number, node] : nodes_) dialers.push_back(node->dialer);
     }
     for (const auto& dialer : dialers) dialer->close();

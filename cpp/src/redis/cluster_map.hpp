@@ -81,6 +81,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
 
     Options options_of(const Endpoint& endpoint) const;
     void schedule(SteadyTime not_before);
+    bool is_closed();
     void refresh(SteadyTime due);
     std::vector<Endpoint> candidates();
     void settle_doubts(SteadyTime asked_at);

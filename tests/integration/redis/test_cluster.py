@@ -14,6 +14,7 @@ import hotcount.aio
 import pytest
 
 from tests.support.certificates import Certificates
+from tests.support.eventually import eventually
 from tests.support.programs import run_python
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer, free_port
@@ -100,6 +101,23 @@ def test_sets(store: hotcount.Redis) -> None:
     assert sets.top("photo:3", 2) == [("b", 3.0), ("a", 2.0)]
     assert sets.rank("photo:3", "b") == 0
     assert sets.remove("photo:3", "b")
+
+
+def test_close_ends_all_connections(cluster: RedisCluster) -> None:
+    def connections() -> set[tuple[int, str]]:
+        nodes = cluster.nodes
+        return {(node.port, each["addr"]) for node in nodes for each in node.client.client_list()}
+
+    before = connections()
+    store = hotcount.Redis(cluster.url, prefix="close:", timeout=5)
+    counter = hotcount.Counter(store)
+    for key in KEYS[:20]:
+        counter.add(key)
+    assert len(connections() - before) == 4, "to each node, and the one that maps are asked over"
+    store.close()
+    eventually(lambda: not connections() - before)
+    with pytest.raises(hotcount.ClosedError):
+        counter.add(KEYS[0])
 
 
 async def test_a_loop_has_a_connection_to_each_node(store: hotcount.Redis) -> None:
