@@ -14,9 +14,10 @@ import pytest
 from tests.support.commands import output_of, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.programs import run_python
+from tests.support.resp_server import RespServer
 from tests.support.servers import PostgresServer, RedisServer, keys_of
 from tests.support.sqlite_files import rows
-from tests.support.together import in_threads
+from tests.support.together import in_thread, in_threads
 
 pytestmark = pytest.mark.server
 
@@ -117,6 +118,20 @@ def test_a_password_is_in_no_line(own_redis: RedisServer, told: Any) -> None:
         fails(redis.ping)
         eventually(lambda: told("WARNING", "is not available") != [])
     assert told("WARNING", "sesame") == []
+
+
+def test_a_close_before_the_first_answer_is_no_outage(tmp_path: Path, told: Any) -> None:
+    asked = threading.Event()
+    with RespServer(lambda number, client, words: asked.set()) as silent:
+        store = hotcount.Redis(silent.url, timeout=5)
+        called = in_thread(lambda: fails(lambda: store.execute("GET", "k")))
+        assert asked.wait(5)
+        store.close()
+        assert called()
+        with hotcount.Redis(f"redis+unix://{tmp_path}/none.sock", timeout=0.05) as none:
+            fails(none.ping)  # Lines are logged in their order.
+        eventually(lambda: told("WARNING", "none.sock is not available") != [])
+        assert told("WARNING", silent.url.removeprefix("redis://")) == []
 
 
 LAST_LINES = """

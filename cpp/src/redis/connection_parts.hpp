@@ -133,7 +133,7 @@ class ConnectionParts {
     }
 
     void release_connection() {
-        if (!connection_->answered()) dialer_->came_to_nothing();
+        if (!closed_ && !connection_->answered()) dialer_->came_to_nothing();
         counts_.bytes_received += connection_->bytes_received();
         connection_.reset();
     }
