@@ -98,7 +98,7 @@ void ClusterCalls::start(const OperationPtr& operation) {
         Lock lock(mutex_);
         route(operation, /*redirected=*/false, ended);
     }
-    end(std::move(ended));
+    end(ended);
 }
 
 std::uint16_t ClusterCalls::place(std::uint16_t slot) {
@@ -204,10 +204,14 @@ Error ClusterCalls::no_owner() {
                       "CLUSTERDOWN");
 }
 
-void ClusterCalls::end(Ended ended) {
-    for (const auto& [operation, error] : ended) {
-        operation->refuse(operation->maybe_ran() ? Router::unserved(*operation, error) : error);
-    }
+// No lane takes the call; an earlier one may have run it.
+Error ClusterCalls::outcome_of(const Operation& operation, const Error& why) {
+    const bool says_so = why.code == ErrorCode::outcome_unknown;
+    return operation.maybe_ran() && !says_so ? Router::unserved(operation, why) : why;
+}
+
+void ClusterCalls::end(const Ended& ended) {
+    for (const auto& [operation, error] : ended) operation->refuse(outcome_of(*operation, error));
 }
 
 // -- calls that left a lane -----------------------------------------------------------------------
@@ -232,7 +236,7 @@ void ClusterCalls::left(std::uint16_t node, const OperationPtr& operation) {
             route(operation, /*redirected=*/true, ended);
         }
     }
-    for (const auto& [late, error] : ended) late->refuse(error);
+    end(ended);
 }
 
 void ClusterCalls::answered(std::uint16_t node) {
@@ -242,7 +246,7 @@ void ClusterCalls::answered(std::uint16_t node) {
         Lock lock(mutex_);
         release(node, ended);
     }
-    end(std::move(ended));
+    end(ended);
 }
 
 // Under the lock: releases the slots of which the former owner has answered all calls.
@@ -326,7 +330,7 @@ void ClusterCalls::look() {
         });
         if (waiting_.empty() && none_moves) next_look_ = SteadyTime::max();
     }
-    for (const auto& [operation, error] : ended) operation->refuse(error);
+    end(ended);
 }
 
 // -- calls that a thread waits for ----------------------------------------------------------------
@@ -340,7 +344,7 @@ Result<std::uint16_t> ClusterCalls::wait_for_node(Operation& operation) {
     const Deadline deadline = operation.deadline();
     while (true) {
         sync(lock);
-        if (closed_) return *closed_;
+        if (closed_) return outcome_of(operation, *closed_);
         node = view_[operation.route.slot].load(std::memory_order_relaxed);
         if (node < kMoving) return node;
         if (node == Router::kNobody) {
@@ -393,7 +397,7 @@ void ClusterCalls::close(const Error& closed) {
         waiting_.clear();
         changed_.notify_all();
     }
-    end(std::move(ended));
+    end(ended);
 }
 
 std::size_t ClusterCalls::waiting() const {

@@ -104,7 +104,8 @@ class ClusterCalls {
     void look_by(SteadyTime time);
     Error no_owner();
     void run_evictions(Lock& lock);
-    static void end(Ended ended);
+    static Error outcome_of(const Operation& operation, const Error& why);
+    static void end(const Ended& ended);
     std::uint64_t next_number() { return numbers_.fetch_add(1, std::memory_order_relaxed); }
 
     Router& router_;

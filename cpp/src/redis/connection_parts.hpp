@@ -80,7 +80,8 @@ class ConnectionParts {
         if (multiplexer_.queued() >= options_.max_queue) {
             Error full = make_error(ErrorCode::capacity,
                                     options_.address() + ": " + std::to_string(options_.max_queue) +
-                                        " calls are waiting (max_queue); nothing was applied");
+                                        " calls are waiting (max_queue)" +
+                                        (operation->maybe_ran() ? "" : "; nothing was applied"));
             dialer_->full_queue().begin(full.message);
             return full;
         }

@@ -58,6 +58,9 @@ class Multiplexer {
         queue_.push_back(std::move(operation));
     }
     std::size_t queued() const { return queue_.size(); }
+    /// Ends a call that cannot be queued, for this reason; returns the outcome for its caller. A call
+    /// that another lane handed back has left no lane after this.
+    static Error refuse(Operation& operation, const Error& why);
     /// Queues the postponed calls whose pause is over.
     void requeue_due(SteadyTime now);
     /// Abandons a call whose caller stops waiting; returns the outcome for the caller.

@@ -27,6 +27,11 @@ Result<Reply> Multiplexer::give_up(const OperationPtr& operation) {
     return operation->parts_ == nullptr ? known : whole(*operation, std::move(known));
 }
 
+Error Multiplexer::refuse(Operation& operation, const Error& why) {
+    operation.move(Operation::State::abandoned);
+    return operation.maybe_ran() ? unknown(operation, why) : why;
+}
+
 Result<Reply> Multiplexer::known_of(const Operation& operation, bool was_sent,
                                     std::size_t commands_sent) const {
     const std::string who = options_.address() + ": ";

@@ -29,7 +29,9 @@ Result<Reply> SharedConnection::execute(Request&& request, Deadline deadline) {
 Result<Reply> SharedConnection::execute(const OperationPtr& operation) {
     const Deadline deadline = operation->deadline();
     Lock lock(mutex_);
-    HOTCOUNT_TRY(enqueue(lock, operation, deadline));
+    if (const auto queued = enqueue(lock, operation, deadline); !queued) {
+        return multiplexer_.refuse(*operation, queued.error());
+    }
     auto outcome = await(lock, operation, deadline);
     if (is_lane() && operation->has_left()) {
         // No caller here may wake it once it is in another lane.
@@ -61,11 +63,10 @@ Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation
                                        Deadline deadline) {
     const auto has_room = [this] { return closed_ || multiplexer_.queued() < options_.max_queue; };
     if (!wait_or_interrupt(room_, lock, deadline, has_room)) {
-        const Error full =
-            make_error(ErrorCode::deadline,
-                       options_.address() + ": " + std::to_string(multiplexer_.queued()) +
-                           " calls are waiting (max_queue) and the deadline passed; nothing "
-                           "was applied");
+        const Error full = make_error(
+            ErrorCode::deadline, options_.address() + ": " + std::to_string(multiplexer_.queued()) +
+                                     " calls are waiting (max_queue) and the deadline passed" +
+                                     (operation->maybe_ran() ? "" : "; nothing was applied"));
         dialer_->full_queue().begin(full.message);
         return full;
     }
