@@ -288,6 +288,34 @@ def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> No
         assert counter.add_many(TAGGED).tolist() == [8] + [3] * 39
 
 
+def test_a_node_that_was_emptied_imports_a_slot_again(tmp_path: Path) -> None:
+    """It had slots in a map that the client has seen, and was not replaced."""
+    stays = ("--cluster-allow-replica-migration", "no")  # A primary, although it has no slots.
+    with RedisCluster(tmp_path, replicas=False, config=stays).started() as cluster:
+        new = ClusterNode(tmp_path / "new", *stays)
+        cluster.nodes.append(new)
+        cluster.join(new)
+        slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
+        source = cluster.nodes.index(cluster.owner(slot))
+        with hotcount.Redis(cluster.url, timeout=8) as store:
+            counter = hotcount.Counter(store)
+            assert counter.add("{t}new") == 1
+            cluster.reshard(source, 3, range(slot, slot + 1))
+            cluster.wait_ok()
+            assert counter.add("{t}new") == 2
+            cluster.reshard(3, source, range(slot, slot + 1))
+            cluster.wait_ok()
+            for _ in range(2):  # Each asks for a map, as the source was silent.
+                time.sleep(6)
+                assert counter.get("{t}new") == 2
+            cluster.begin_moving(source, 3, slot)
+            cluster.move_keys(source, 3, [b"count:{t}new"])
+            assert counter.add("{t}new") == 3
+            assert counter.get("{t}new") == 3
+            cluster.finish_moving(source, 3, slot)
+            assert counter.add("{t}new") == 4
+
+
 def test_a_node_without_slots_imports_its_first_one(tmp_path: Path) -> None:
     """It answers what ASK sends it, and no map gives it a slot until the move ends."""
     with RedisCluster(tmp_path, replicas=False).started() as cluster:

@@ -22,6 +22,9 @@ constexpr Duration kMapAge = 30s;
 // How long a lost node stays in doubt after the last report, with connect_timeout on top: longer than
 // the dialer pauses between two dials, since each dial that fails is a report.
 constexpr Duration kDoubt = 5s;
+// Within this time a primary that is back learns from the other nodes that it was replaced: they tell it
+// at its first ping, and it pings one of them each second.
+constexpr Duration kHasHeard = 5s;
 // Rate limit of requests for a map: one each 125 ms, in a burst of at most eight.
 constexpr Duration kCost = 125ms;
 constexpr Duration kCredit = 8 * kCost;
@@ -150,7 +153,7 @@ void ClusterMap::refresh(SteadyTime due) {
         }
         found = true;
         router_.apply(*map, all[i]);
-        Told told{asked_at, router_.node_at(all[i]), map->has_epochs, {}, {}, {}, {}};
+        Told told{asked_at, router_.node_at(all[i]), map->has_epochs, {}, {}, {}};
         const std::lock_guard lock(mutex_);
         for (const NodeInfo& info : map->nodes) {
             const std::uint16_t number = router_.node_at(router_.translate(info.endpoint));
@@ -164,14 +167,15 @@ void ClusterMap::refresh(SteadyTime due) {
         }
         for (NodeInfo& info : map->without_slots) {
             info.endpoint = router_.translate(info.endpoint);
-            const auto same = [&](const NodeInfo& before) {
-                return before.id == info.id && before.endpoint == info.endpoint &&
-                       before.epoch == info.epoch;
-            };
-            if (told_ && std::ranges::any_of(told_->without_slots, same)) {
-                told.still_without.push_back(info.endpoint);
+            told.without_slots.push_back({std::move(info), asked_at});
+            if (!told_) continue;
+            WithoutSlots& now = told.without_slots.back();
+            for (const WithoutSlots& before : told_->without_slots) {
+                const bool same = before.primary.id == now.primary.id &&
+                                  before.primary.endpoint == now.primary.endpoint &&
+                                  before.primary.epoch == now.primary.epoch;
+                if (same) now.since = before.since;
             }
-            told.without_slots.push_back(std::move(info));
         }
         told_ = std::move(told);
         const SteadyTime now = std::chrono::steady_clock::now();
@@ -357,13 +361,17 @@ std::optional<bool> ClusterMap::owns(std::uint16_t node) const {
     return imports_its_first_slot(node);
 }
 
-// Known by ASK alone: no map has given it slots. Without slots it has no successor. A primary that lost
-// all slots to its successor while it was away was failing in the map before.
+// Without slots it has no successor. A primary that lost all slots to its successor while it was away was
+// failing in the map before, and is a replica soon after it is back. So a node that has had slots must
+// have been without for kHasHeard; calls that were sent before are unknown (NodeHeard::replaced()).
 bool ClusterMap::imports_its_first_slot(std::uint16_t node) const {
-    if (told_->still_without.empty()) return false;
+    if (told_->without_slots.empty()) return false;
     const auto known = router_.node(node);
-    return known && known->id.empty() &&
-           std::ranges::find(told_->still_without, known->endpoint) != told_->still_without.end();
+    if (!known) return false;
+    const Duration least = known->id.empty() ? Duration{1} : kHasHeard;
+    return std::ranges::any_of(told_->without_slots, [&](const WithoutSlots& each) {
+        return each.primary.endpoint == known->endpoint && told_->asked_at - each.since >= least;
+    });
 }
 
 void ClusterMap::listen(std::weak_ptr<void> alive, std::function<void()> listener) {

@@ -54,8 +54,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     /// The last refusal by a node since the last map, or else a deadline error.
     Error why_none();
     struct Confirmation {
-        /// Another node's map gives it slots, with the same epoch as the map before; or it is a new
-        /// primary in both, which imports its first slot.
+        /// Another node's map gives it slots, with the same epoch as the map before; or it is a primary
+        /// without slots in both, which imports its first slot.
         bool owns;
         SteadyTime asked_at;
     };
@@ -119,14 +119,17 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     SteadyTime paid_until_{};
     std::optional<std::pair<SteadyTime, Error>> failure_;
     std::optional<Error> last_refusal_;  // Of a node, since the last map.
+    struct WithoutSlots {
+        NodeInfo primary;
+        SteadyTime since;  // When the first of the last maps was asked for that all have it so.
+    };
     struct Told {
         SteadyTime asked_at;
         std::uint16_t by;
         bool has_epochs;
         std::map<std::uint16_t, std::uint64_t> owners;  // And their epochs.
         std::set<std::uint16_t> changed;                // Nodes with a new epoch.
-        std::vector<NodeInfo> without_slots;            // Primaries,
-        std::vector<Endpoint> still_without;            // and those of the map before, too.
+        std::vector<WithoutSlots> without_slots;
     };
     std::optional<Told> told_;
     std::vector<Listener> listeners_;
