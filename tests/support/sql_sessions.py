@@ -157,7 +157,8 @@ class MariaDb:
 
     def close(self) -> None:
         self._session.close()
-        self._filled.close()
+        if "_filled" in vars(self):
+            self._filled.close()
 
 
 class Sqlite:

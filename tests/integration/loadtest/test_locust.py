@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import sqlite3
@@ -15,7 +16,11 @@ import pytest
 from tests.support.load_generator import read_ledger, run
 from tests.support.programs import captured
 
-pytestmark = pytest.mark.long
+# Not importorskip(): Locust patches the process that imports it, and pytest's own threads with it.
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="extra: fleet"),
+]
 
 ITEMS = 20
 
@@ -78,7 +83,6 @@ def free_port() -> int:
 
 
 def test_a_fleet_of_two_workers_is_audited_from_its_folder(tmp_path: Path) -> None:
-    pytest.importorskip("locust", reason="extra: fleet")
     url = f"sqlite:///{tmp_path / 'votes.sqlite3'}"
     ledger = tmp_path / "fleet"
     with hotcount.Votes(url, strategy="naive") as votes:
@@ -152,8 +156,6 @@ def test_a_fleet_of_two_workers_is_audited_from_its_folder(tmp_path: Path) -> No
     ],
 )
 def test_bad_attributes_of_a_user_are_named(attributes: dict[str, object], says: str) -> None:
-    pytest.importorskip("locust", reason="extra: fleet")
-    # In a process of its own: locust patches the one that imports it.
     code = (
         "from hotcount.integrations.locust import VoteUser\n"
         f"type('Voter', (VoteUser,), {attributes!r})"
