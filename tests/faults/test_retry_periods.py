@@ -162,6 +162,7 @@ def storm(folder: Path, seconds: float, rate: float, seed: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timed
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_minute_of_outages_counts_each_add_in_its_second(tmp_path: Path, seed: int) -> None:

@@ -404,6 +404,7 @@ def test_a_killed_program_and_a_killed_server_lose_and_double_nothing(tmp_path: 
 
 
 @pytest.mark.long
+@pytest.mark.timed
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(30))
 def test_an_outage_of_a_minute_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:

@@ -84,6 +84,7 @@ def test_each_add_is_counted_in_its_life_and_no_key_is_without_an_expiry(tmp_pat
 
 
 @pytest.mark.long
+@pytest.mark.timed
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_minute_of_outages_counts_each_add_in_its_life(tmp_path: Path, seed: int) -> None:
