@@ -81,14 +81,30 @@ def test_migrations_make_what_hotcount_schema_prints(site: Site) -> None:
         assert votes.migration(outside_writes="count") == ""
 
 
+# A `migrate` that failed has left the tables so.
+WITHOUT_TRIGGERS = """
+from django.contrib.auth.models import User
+from django.db import connection
+from tests.support.blog.models import PostVote
+with connection.cursor() as cursor:
+    cursor.execute("DROP VIEW blog_postvote_live, blog_postvote_count")
+    cursor.execute("DROP FUNCTION blog_postvote_hotcount() CASCADE")
+PostVote.objects.create(post_id=1, user=User.objects.create(username="eve"))
+"""
+
+
 def test_later_migrations_keep_counts_and_triggers(site: Site) -> None:
     """Columns come, and ids get 64 bits, which are those of hotcount's views."""
     site.environment["BLOG_AUTO_FIELD"] = "django.db.models.AutoField"
     site.migrate(VOTE + "Post.votes.cast(post.pk, anna.pk)")
+    first = 1
+    if site.vendor == "postgresql":
+        site.manage(program=WITHOUT_TRIGGERS)
+        first = 2
     del site.environment["BLOG_AUTO_FIELD"]
     site.environment["BLOG_CHANGED"] = "1"
     ben = VOTE.replace("anna", "ben") + "PostVote.objects.create(post=post, user=ben)"
-    site.migrate(ben + "\nassert Post.votes.count(1) == Post.votes.count(2) == 1")
+    site.migrate(ben + f"\nassert (Post.votes.count(1), Post.votes.count(2)) == ({first}, 1)")
     with hotcount.Votes(site.url, **NAMES) as votes:
         assert votes.migration(outside_writes="count") == ""
         assert votes.reconcile() == []
@@ -259,9 +275,11 @@ assert Post.votes.count(post.pk) == 0
 def test_a_forked_child_votes(site: Site) -> None:
     child = """
 import itertools, os
+from django.db import connections
 if connection.vendor == "postgresql":  # As with tokens of IAM, which are passwords.
-    passwords, real = itertools.count(), type(connection).get_connection_params
-    type(connection).get_connection_params = lambda wrapper: real(wrapper) | {
+    backend = type(connections["default"])
+    passwords, real = itertools.count(), backend.get_connection_params
+    backend.get_connection_params = lambda wrapper: real(wrapper) | {
         "password": str(next(passwords))
     }
 assert Post.votes.cast(post.pk, anna.pk).counted
