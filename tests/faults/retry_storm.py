@@ -118,7 +118,7 @@ def disturb(server: RedisServer, proxy: FaultProxy, draw: random.Random) -> None
         proxy.hold(CLIENT_TO_SERVER)
         time.sleep(draw.uniform(0.1, LONGEST_S))
     else:
-        server.redis().execute("SCRIPT", "FLUSH")
+        server.redis(timeout=20).execute("SCRIPT", "FLUSH")
     proxy.heal()
     time.sleep(draw.uniform(0, LONGEST_S / 2))
 

@@ -125,7 +125,9 @@ class StreamModel(Workers):
         if state.ticks:
             yield "the clock ticks", state._replace(clock=state.clock + 1, ticks=state.ticks - 1)
         if state.back_ticks and state.clock > 1:
-            after = state._replace(clock=1, back_ticks=state.back_ticks - 1)
+            # Streams of an old copy have a clock behind their ids then, as if it had come back so.
+            slow = state.slow or state.epoch > 0
+            after = state._replace(clock=1, slow=slow, back_ticks=state.back_ticks - 1)
             yield "the clock is set back", after
         if state.saves and state.streams not in state.saved:
             saved = (*state.saved, state.streams)
