@@ -126,9 +126,8 @@ class StreamModel(Workers):
             yield "the clock ticks", state._replace(clock=state.clock + 1, ticks=state.ticks - 1)
         if state.back_ticks and state.clock > 1:
             # Streams of an old copy have a clock behind their ids then, as if it had come back so.
-            slow = state.slow or state.epoch > 0
-            after = state._replace(clock=1, slow=slow, back_ticks=state.back_ticks - 1)
-            yield "the clock is set back", after
+            after = state._replace(clock=1, back_ticks=state.back_ticks - 1)
+            yield "the clock is set back", after._replace(slow=state.slow or state.epoch > 0)
         if state.saves and state.streams not in state.saved:
             saved = (*state.saved, state.streams)
             yield f"snapshot {len(saved) - 1}", state._replace(saved=saved, saves=state.saves - 1)
