@@ -478,7 +478,7 @@ void LoopBinding::wake_from_elsewhere() {
     call_or_hang([loop, callback] {
         if (loop != nullptr) {
             PyObject* const made = PyObject_CallMethodOneArg(loop, wake_name().ptr(), callback);
-            if (made == nullptr) PyErr_Clear();  // It is closed: nobody waits any more.
+            if (made == nullptr) PyErr_Clear();  // The loop is closed: no task waits.
             Py_XDECREF(made);
             Py_DECREF(loop);  // Perhaps the last reference: Python code may run.
         }

@@ -165,8 +165,8 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     PyObject* loop_{nullptr};  // Not counted; null once it is gone.
     py::object loop_reference_;
     py::object context_;  // An empty one, so that no task's variables are held by our callbacks.
-    // A weak reference, because a timer holds its loop, which else could not be collected before it
-    // is closed. Null if no timer runs.
+    // A weak reference: the timer holds its loop, and a strong one would keep a loop that is never
+    // closed from being collected. Null if no timer runs.
     py::object timer_;
     SteadyTime timer_due_{};
     std::uint64_t fork_generation_;

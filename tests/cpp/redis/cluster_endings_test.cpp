@@ -46,7 +46,7 @@ class HandedBackCall : public ::testing::Test {
     const std::shared_ptr<NodeHeard> heard_ = std::make_shared<NodeHeard>();
 };
 
-TEST_F(HandedBackCall, ClosedLane_EndsIt) {
+TEST_F(HandedBackCall, EndsAtAClosedLane) {
     const auto lane = make_lane(options_of_nobody());
     lane->close();
     const auto call = lost_call(10s);
@@ -54,7 +54,7 @@ TEST_F(HandedBackCall, ClosedLane_EndsIt) {
     EXPECT_FALSE(call->has_left()) << "its thread would look for another lane for ever";
 }
 
-TEST_F(HandedBackCall, FullLane_EndsItAtItsDeadline) {
+TEST_F(HandedBackCall, EndsAtItsDeadlineAtAFullLane) {
     Options options = options_of_nobody();
     options.max_queue = 0;
     const auto call = lost_call(100ms);
@@ -62,7 +62,7 @@ TEST_F(HandedBackCall, FullLane_EndsItAtItsDeadline) {
     EXPECT_FALSE(call->has_left()) << "its thread would try again for ever";
 }
 
-TEST(ClosedMap, ANodeThatIsNew_IsNotDialed) {
+TEST(ClosedMap, DialsNoNewNode) {
     const auto map =
         std::make_shared<ClusterMap>(options_of_nobody(), std::make_shared<KnownScripts>());
     map->close();
@@ -123,7 +123,7 @@ class FullLane : public ::testing::Test {
     std::optional<Result<Reply>> outcome_;
 };
 
-TEST_F(FullLane, ACallThatMayHaveRun_IsUnknown) {
+TEST_F(FullLane, MakesACallThatMayHaveRunUnknown) {
     calls_.left(0, lose_a_sent_call());
     ASSERT_TRUE(outcome_.has_value());
     EXPECT_EQ(outcome_->error().code, ErrorCode::outcome_unknown);

@@ -214,85 +214,80 @@ TEST_F(FolderTest, APageThatAnotherProcessTakesIsRepeatedThoughAnItemIsHeld) {
     EXPECT_TRUE(journal->rows.empty());
 }
 
-// Waits until the thread has ended; `used` is of its journal.
-void await_end(const std::weak_ptr<MemoryJournal>& used) {
-    for (int i = 0; !used.expired() && i < 2000; ++i) {
-        std::this_thread::sleep_for(milliseconds{10});
-    }
-    EXPECT_TRUE(used.expired());
-}
+// A journal that the folder's thread uses, too. Each test's first fold is the thread's.
+class FolderThreadTest : public testing::Test {
+  protected:
+    using Before = std::function<Result<Outcome>(int)>;
 
-// A fold beside a caller's DROP TABLE ends one of them on PostgreSQL.
-TEST(Folder, AfterAFoldOfEverythingNothingIsFoldedUntilTheNextRow) {
-    auto journal = std::make_shared<MemoryJournal>();
-    std::latch thread_folds{1};
+    // Begins the thread's fold, and returns once `before` was called for it.
+    void begin(const Before& before) {
+        const auto journal = std::make_shared<MemoryJournal>();
+        journal->locked = locked;
+        journal->before = [this, before](int fold) {
+            folds = fold;
+            if (fold == 1) begun.count_down();
+            return before(fold);
+        };
+        used = journal;
+        folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
+        folder->note_appended(1);
+        begun.wait();
+    }
+    // The number of folds until the thread has ended, which uses the journal until then.
+    int folds_until_the_end() {
+        folder.reset();
+        for (int i = 0; !used.expired() && i < 2000; ++i) {
+            std::this_thread::sleep_for(milliseconds{10});
+        }
+        EXPECT_TRUE(used.expired());
+        return folds;
+    }
+
+    bool locked{false};
+    std::latch begun{1};
+    std::atomic<int> folds{0};
+    std::weak_ptr<MemoryJournal> used;
+    std::unique_ptr<Folder> folder;
+};
+
+// PostgreSQL ends a fold or a DROP TABLE of the caller that meet.
+TEST_F(FolderThreadTest, AfterAFoldOfEverythingNothingIsFoldedUntilTheNextRow) {
     std::latch caller_folds{1};
     std::atomic<bool> ended{false};
-    std::atomic<int> folds{0};
-    journal->before = [&](int fold) {
-        folds = fold;
+    begin([&](int fold) {
         if (fold == 2) caller_folds.count_down();
         if (fold != 1) return Outcome::folded;
-        thread_folds.count_down();
         caller_folds.wait();
         std::this_thread::sleep_for(milliseconds{50});
         ended = true;
         return Outcome::taken;
-    };
-    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
-    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
-    folder->note_appended(1);
-    thread_folds.wait();
+    });
     ASSERT_TRUE(folder->fold_now(Deadline::after(seconds{20})).ok());
     EXPECT_TRUE(ended);
-    folder.reset();
-    await_end(used);
-    EXPECT_EQ(folds, 2);
+    EXPECT_EQ(folds_until_the_end(), 2);
 }
 
-TEST(Folder, AfterAFoldOfEverythingRowsThatReadsHaveSummedAskForNone) {
-    auto journal = std::make_shared<MemoryJournal>();
-    std::latch failed{1};
-    std::atomic<int> folds{0};
-    journal->before = [&](int fold) -> Result<Outcome> {
-        folds = fold;
+TEST_F(FolderThreadTest, AfterAFoldOfEverythingRowsThatReadsHaveSummedAskForNone) {
+    begin([](int fold) -> Result<Outcome> {
         if (fold != 1) return Outcome::folded;
-        failed.count_down();
         return make_error(ErrorCode::unavailable, "the connection was lost");
-    };
-    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
-    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
-    folder->note_appended(1);
-    failed.wait();
+    });
     folder->note_read(10'000'000);
     ASSERT_TRUE(folder->fold_now(Deadline::after(seconds{20})).ok());
-    folder.reset();
-    await_end(used);
-    EXPECT_EQ(folds, 2);
+    EXPECT_EQ(folds_until_the_end(), 2);
 }
 
-TEST(Folder, AFoldThatDoesNotWaitForLockedRowsLeavesThemToTheThread) {
-    auto journal = std::make_shared<MemoryJournal>();
-    std::latch thread_folds{1};
+TEST_F(FolderThreadTest, AFoldThatDoesNotWaitForLockedRowsLeavesThemToTheThread) {
     std::latch caller_folds{1};
-    std::atomic<int> folds{0};
-    journal->locked = true;
-    journal->before = [&](int fold) {
-        folds = fold;
+    locked = true;
+    begin([&](int fold) {
         if (fold == 2) caller_folds.count_down();
         if (fold != 1) return Outcome::folded;
-        thread_folds.count_down();
         caller_folds.wait();
         return Outcome::taken;
-    };
-    auto folder = std::make_unique<Folder>(journal, VotesOptions{}, seconds{20});
-    const std::weak_ptr<MemoryJournal> used = std::exchange(journal, nullptr);
-    folder->note_appended(1);
-    thread_folds.wait();
+    });
     ASSERT_TRUE(folder->fold_once(Deadline::after(seconds{20})).ok());
-    folder.reset();
-    await_end(used);
-    EXPECT_EQ(folds, 3);
+    EXPECT_EQ(folds_until_the_end(), 3);
 }
 
 }  // namespace

@@ -359,8 +359,9 @@ struct Folder::Work {
         return total;
     }
 
-    // All rows are folded that were there when `before` rows were appended. Unless there are more,
-    // the thread has nothing to fold once its own fold has ended: the caller may drop the tables.
+    // The caller has folded the rows that were in the journal when `before` rows had been appended.
+    // Waits for the thread's fold under way and cancels the next one, so that the caller may drop the
+    // tables. Rows appended since need the next fold.
     void settle(std::uint64_t before, FoldPauses& pauses, Deadline deadline) {
         std::unique_lock lock(mutex);
         for (pauses.begin(); folding && total == before && !deadline.passed(); lock.lock()) {

@@ -127,9 +127,9 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
             if plan is None:
                 _empty(votes)
             else:
-                # Without the views: before() has dropped the triggers, too.
-                was_open = not is_whole and connection.vendor != "mysql"
-                _complete(votes, model, repair=table in changed or was_open)
+                # before() drops the triggers together with the views, on MySQL neither.
+                lacked_triggers = not is_whole and connection.vendor != "mysql"
+                _complete(votes, model, repair=table in changed or lacked_triggers)
     if mode == "delete":
         # A copy of the file, such as `test --parallel` makes, lacks the content of the WAL.
         with suppress(OperationalError):  # Another session reads the database.
