@@ -288,6 +288,11 @@ Result<std::unique_ptr<Connection>> Dialer::dial_any(std::vector<Address> addres
                                     Deadline::after(end.remaining() / left), login, lease);
         };
         auto opened = open();
+        // Whoever changes a password ends the connections of its user (CLIENT KILL), and with them one
+        // that is still greeting.
+        if (!opened && opened.error().code == ErrorCode::unavailable && logins_ != nullptr) {
+            opened = open();
+        }
         if (!opened && opened.error().code == ErrorCode::auth && logins_ != nullptr) {
             // The password may have changed since the credentials function returned it: ask again.
             const Login refused = std::exchange(login, {});

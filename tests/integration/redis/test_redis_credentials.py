@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from hotcount import aio
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.programs import captured
+from tests.support.resp_server import RespServer, hello
 from tests.support.servers import RedisServer
 from tests.support.together import in_child, together
 
@@ -126,6 +128,23 @@ def test_a_password_that_changes_under_load_fails_no_call(server: RedisServer) -
         assert vault.asked >= rounds
         stored = hotcount.Counter(redis).get("k")
     assert len(acknowledged) <= stored <= len(acknowledged) + unknown
+
+
+def test_a_connection_that_is_ended_while_it_greets_is_opened_once_more() -> None:
+    ended: list[socket.socket] = []
+
+    def greet(client: socket.socket) -> None:
+        if ended:
+            return client.sendall(hello("7.0.15"))
+        ended.append(client)
+        client.shutdown(socket.SHUT_RDWR)
+
+    vault = Vault()
+    with RespServer(lambda *_: None) as fake:
+        fake.greet = greet
+        with hotcount.Redis(fake.url, timeout=20, credentials=vault) as redis:
+            assert redis.ping() is True
+        assert (fake.connections, vault.asked) == (2, 1)
 
 
 def test_a_refused_password_is_asked_for_once_more(server: RedisServer) -> None:
