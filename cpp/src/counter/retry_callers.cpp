@@ -15,8 +15,8 @@ using redis::Reply;
 using redis::ReplyArray;
 using redis::ReplyError;
 using retry::about;
-using retry::passes;
-using retry::passes_for;
+using retry::is_sent_again;
+using retry::is_transient;
 using retry::refused_period;
 using retry::steady_now;
 using retry::unknown;
@@ -149,7 +149,7 @@ void RetryEngine::add_waiting(NewAdd new_add) {
         [&outcome](Result<Reply> reply) { outcome.emplace(std::move(reply)); });
     if (!*outcome) {
         const Error& why = outcome->error();
-        if (!passes(why.code)) return end_here(add, about(add, why));
+        if (!is_transient(why.code)) return end_here(add, about(add, why));
         add.sent = why.code == ErrorCode::outcome_unknown;
         returned.away = true;
         return hand_over(std::move(returned));
@@ -161,7 +161,7 @@ void RetryEngine::add_waiting(NewAdd new_add) {
     const Reply& reply = replies->front();
     if (const auto* const refusal = std::get_if<ReplyError>(&reply.value)) {
         Error error = to_error(add, *refusal);
-        if (!passes_for(error)) return end_here(add, std::move(error));
+        if (!is_sent_again(error)) return end_here(add, std::move(error));
         return hand_over(std::move(returned));
     }
     const auto* const word = std::get_if<std::string>(&reply.value);

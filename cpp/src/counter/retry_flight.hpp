@@ -34,14 +34,14 @@ inline std::string hex(std::uint64_t number) {
 }
 
 // Redis was not reached or did not answer, or the client has no room: the call is tried again.
-inline bool passes(ErrorCode code) {
+inline bool is_transient(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
            code == ErrorCode::outcome_unknown || code == ErrorCode::capacity;
 }
 
 // An add with this refusal is sent again. OOM is the answer of a full server and is returned.
-inline bool passes_for(const Error& error) {
-    return passes(error.code) && error.server_code != "OOM";
+inline bool is_sent_again(const Error& error) {
+    return is_transient(error.code) && error.server_code != "OOM";
 }
 
 // Reads the script's answer to an add whose period the server's clock refused; null for others.

@@ -18,8 +18,8 @@ using redis::ReplyArray;
 using redis::ReplyError;
 using redis::Request;
 using retry::about;
-using retry::passes;
-using retry::passes_for;
+using retry::is_sent_again;
+using retry::is_transient;
 using retry::refused_period;
 using retry::steady_now;
 using retry::unknown;
@@ -36,7 +36,7 @@ constexpr Duration kHeldFor = std::chrono::milliseconds{100};
 constexpr Duration kMisplacedFor = std::chrono::seconds{1};
 
 // The key holds no counter, or the sum leaves 64 bits: a retry would fail too.
-bool stays(const Error& error) {
+bool is_permanent(const Error& error) {
     return error.code == ErrorCode::wrong_type || error.code == ErrorCode::overflow;
 }
 
@@ -249,14 +249,14 @@ void RetryEngine::settle_replies(Lane& lane, Flight& flight, const ReplyArray& r
             Error error = to_error(add, *refusal);
             add.sent |= error.code == ErrorCode::outcome_unknown;
             if (add.waits) {
-                if (stays(error)) {
+                if (is_permanent(error)) {
                     settled(add, &RetryStats::refused);
                 } else {
                     lane.held_until = steady_now() + kHeldFor;
                     lane.held_keys.insert(add.key);
                     lane.held.push_back(std::move(add));
                 }
-            } else if (passes_for(error)) {
+            } else if (is_sent_again(error)) {
                 unanswered.push_back(std::move(add));
             } else {
                 answer(add, std::move(error));
@@ -311,7 +311,7 @@ void RetryEngine::settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
 // A call that failed as a whole.
 void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
     if (why.code == ErrorCode::closed) store_closed_ = true;
-    if (passes(why.code)) went_away(lane);
+    if (is_transient(why.code)) went_away(lane);
     const bool of_a_key = flight.adds.size() > 1 && redis::concerns_a_key(why);
     if (of_a_key) lane.singly += flight.adds.size();
     for (UnsettledAdd& add : flight.adds) {
@@ -320,7 +320,7 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
     const bool by_cluster = why.code == ErrorCode::config;
     if (flight.replay) {
         if (by_cluster && !of_a_key) take_for_misplaced(flight, why);
-        if (!passes(why.code) && !of_a_key) {
+        if (!is_transient(why.code) && !of_a_key) {
             if (flight.adds.size() == 1) {  // Perhaps only its key: other adds go on.
                 lane.held_until = steady_now() + (by_cluster ? kMisplacedFor : kHeldFor);
                 lane.held_keys.insert(flight.adds.front().key);
@@ -337,7 +337,7 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
         std::vector<UnsettledAdd> queue;
         std::vector<UnsettledAdd> first;
         for (UnsettledAdd& add : flight.adds) {
-            if (add.waits || (passes(why.code) && add.done)) {
+            if (add.waits || (is_transient(why.code) && add.done)) {
                 queue.push_back(std::move(add));
             } else if (of_a_key && add.done) {
                 first.push_back(std::move(add));
@@ -349,12 +349,12 @@ void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
                            std::make_move_iterator(first.end()));
         enqueue(lane, std::move(queue), true);
     }
-    if (passes(why.code) || flight.clock) {
+    if (is_transient(why.code) || flight.clock) {
         // Direct adds do not wait for a server that is away, nor for a clock that is unknown.
         std::vector<UnsettledAdd> rest(std::make_move_iterator(lane.direct.begin()),
                                        std::make_move_iterator(lane.direct.end()));
         lane.direct.clear();
-        if (passes(why.code)) return enqueue(lane, std::move(rest), false);
+        if (is_transient(why.code)) return enqueue(lane, std::move(rest), false);
         for (UnsettledAdd& add : rest) answer(add, about(add, why));
         lane.backoff = redis::next_pause(lane.backoff);
         lane.retry_at = steady_now() + lane.backoff;

@@ -227,7 +227,7 @@ class RespClient final : public CountingClient {
             auto done = dedicated_.get().execute(command, until);
             if (done.ok()) return done;
             const Error& error = done.error();
-            if (passes_soon(error.server_code) && until.remaining() > pause) {
+            if (is_transient_refusal(error.server_code) && until.remaining() > pause) {
                 sleep_or_interrupt(pause);
                 pause = next_pause(pause);
                 continue;

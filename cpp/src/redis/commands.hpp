@@ -37,8 +37,8 @@ inline bool fits(Shape shape, const Reply& reply) {
     return (static_cast<unsigned>(shape) >> reply.value.index() & 1U) != 0;
 }
 
-/// How long a call waits that the server will serve soon (passes_soon()), before it is tried again.
-/// `before`: its last such pause; 0 before the first.
+/// How long a call waits that the server will serve soon (is_transient_refusal()), before it is tried
+/// again. `before`: its last such pause; 0 before the first.
 inline Duration next_pause(Duration before) {
     constexpr Duration kFirst = std::chrono::milliseconds{5};
     constexpr Duration kLongest = std::chrono::milliseconds{100};

@@ -129,7 +129,7 @@ void Dialer::lost(std::string_view why) {
 bool Dialer::worth_waiting(const Error& error) {
     if (error.code == ErrorCode::deadline) return true;
     return error.code == ErrorCode::unavailable && error.server_code != "READONLY" &&
-           (passes_soon(error.server_code) ||
+           (is_transient_refusal(error.server_code) ||
             error.message.find("max number of clients") != std::string::npos);
 }
 

@@ -20,7 +20,7 @@ std::optional<Why> why_it_leaves(std::string_view line) {
     const std::string_view word = error_word(line);
     if (word == "MOVED") return Why::moved;
     if (word == "ASK") return Why::ask;
-    const bool later = word == "CLUSTERDOWN" || passes_soon(word) ||
+    const bool later = word == "CLUSTERDOWN" || is_transient_refusal(word) ||
                        line.find("attempted to access a non local key") != std::string_view::npos;
     return later ? std::optional{Why::refused} : std::nullopt;
 }
@@ -67,8 +67,8 @@ bool Multiplexer::leaves_whole(const Flight& flight, const Reply& reply) {
 }
 
 void Multiplexer::refuse_queued(const Error& why) {
-    const bool passes = why.code == ErrorCode::unavailable || why.code == ErrorCode::deadline;
-    return is_lane() && passes ? evict(why) : fail_queued(why);
+    const bool transient = why.code == ErrorCode::unavailable || why.code == ErrorCode::deadline;
+    return is_lane() && transient ? evict(why) : fail_queued(why);
 }
 
 void Multiplexer::evict(const Error& why) {

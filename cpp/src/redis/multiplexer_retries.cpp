@@ -43,7 +43,7 @@ bool only_reads(std::string_view name) {
 const ReplyError* Multiplexer::refused_for_now(const Reply& reply) {
     const auto* const error = std::get_if<ReplyError>(&reply.value);
     // A known error was made by the client, not by the server.
-    if (error == nullptr || error->known || !passes_soon(error_word(error->message)))
+    if (error == nullptr || error->known || !is_transient_refusal(error_word(error->message)))
         return nullptr;
     if (error_word(error->message) == "READONLY") demoted_ = true;
     return error;

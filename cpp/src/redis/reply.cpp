@@ -108,7 +108,7 @@ Error to_error(const ReplyError& error, std::string_view context) {
     return error_from_reply(error.message, context);
 }
 
-bool passes_soon(std::string_view word) {
+bool is_transient_refusal(std::string_view word) {
     static constexpr std::array<std::string_view, 5> kSoon{"LOADING", "BUSY", "TRYAGAIN",
                                                            "MASTERDOWN", "READONLY"};
     return std::find(kSoon.begin(), kSoon.end(), word) != kSoon.end();

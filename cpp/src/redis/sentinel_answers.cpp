@@ -32,7 +32,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
 }
 
 // A temporary error: calls wait within their deadlines.
-Error passes(const std::string& message) {
+Error temporary_error(const std::string& message) {
     return make_error(ErrorCode::unavailable, message, "MASTERDOWN");
 }
 
@@ -88,7 +88,7 @@ SentinelAnswer read_answer(const Reply& address, const Reply& state, const std::
 }
 
 Error being_replaced(const Options& options, const Endpoint& primary) {
-    return passes(options.address() + ": the Sentinels are replacing " + primary.str());
+    return temporary_error(options.address() + ": the Sentinels are replacing " + primary.str());
 }
 
 Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
@@ -140,10 +140,11 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
         if (said + of_kind(Said::no_service) == 0) {
             const std::string message = who + "none of the " + all + " Sentinels answers" + reasons;
             // A Sentinel that is late may answer the next time.
-            return late > 0 ? passes(message) : make_error(ErrorCode::unavailable, message);
+            return late > 0 ? temporary_error(message)
+                            : make_error(ErrorCode::unavailable, message);
         }
-        return passes(who + "no majority of the Sentinels: " + std::to_string(said) + " of " + all +
-                      " answer" + reasons);
+        return temporary_error(who + "no majority of the Sentinels: " + std::to_string(said) +
+                               " of " + all + " answer" + reasons);
     }
     const SentinelAnswer* best = nullptr;
     for (const SentinelAnswer& answer : answers) {
@@ -156,15 +157,15 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
         const bool same = answer.primary == best->primary;
         unanimous &= same && answer.epoch == best->epoch;
         if (answer.epoch == best->epoch && !same) {
-            return passes(who + "the Sentinels disagree: " + best->primary.str() + " and " +
-                          answer.primary.str());
+            return temporary_error(who + "the Sentinels disagree: " + best->primary.str() +
+                                   " and " + answer.primary.str());
         }
         if (same && answer.replaces_it) {
             return being_replaced(options, best->primary);
         }
     }
     if (best->epoch < known_epoch && !unanimous) {
-        return passes(who + "the Sentinels that answer do not know of the last failover");
+        return temporary_error(who + "the Sentinels that answer do not know of the last failover");
     }
     return Primary{best->primary, best->epoch};
 }

@@ -26,7 +26,7 @@ Deadline share_of(Deadline deadline, std::size_t left, int round) {
     return Deadline::at(std::chrono::steady_clock::now() + std::min(most, half));
 }
 
-bool passes(const Error& error) {
+bool is_unreachable(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline;
 }
 
@@ -106,10 +106,10 @@ std::optional<Error> Hosts::end_round(const std::vector<std::optional<Error>>& r
     for (const auto& refusal : refusals) {
         if (!refusal) return {};
         if (is_out_of_room(*refusal) && !waits_for_room) return refusal;
-        if (!passes(*refusal) && !stands) stands = refusal;
+        if (!is_unreachable(*refusal) && !stands) stands = refusal;
     }
     const bool all = std::none_of(refusals.begin(), refusals.end(),
-                                  [](const auto& refusal) { return passes(*refusal); });
+                                  [](const auto& refusal) { return is_unreachable(*refusal); });
     return all ? stands : std::nullopt;
 }
 

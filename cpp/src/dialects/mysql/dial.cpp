@@ -177,10 +177,10 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
         // It has no room for a prepared statement, or is about to be replaced: another attempt may
         // succeed. If the server is full, the pool waits for room.
         const Error& error = connected.error();
-        const bool passes = error.condition == SqlCondition::too_many_statements ||
-                            (error.code == ErrorCode::unavailable && !is_out_of_room(error) &&
-                             shared_.primary.is_looking());
-        if (!passes || !pause_before_retry(kServerBackoff, attempt, deadline)) return connected;
+        const bool transient = error.condition == SqlCondition::too_many_statements ||
+                               (error.code == ErrorCode::unavailable && !is_out_of_room(error) &&
+                                shared_.primary.is_looking());
+        if (!transient || !pause_before_retry(kServerBackoff, attempt, deadline)) return connected;
     }
 }
 

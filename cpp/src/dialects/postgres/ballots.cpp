@@ -22,7 +22,7 @@ enum Column : std::uint8_t {
 static_assert(number == kNumberColumn && level + 1 == kOutcomeColumns);
 
 // True if the upsert leaves the row unchanged.
-bool stays(const sql::Row& row, const Ballot& ballot) {
+bool leaves_row_unchanged(const sql::Row& row, const Ballot& ballot) {
     if (row.is_null(old_val)) return false;
     if (!ballot.version) return row.integer(old_val) == ballot.value;
     return !row.is_null(old_version) && row.integer(old_version) >= *ballot.version;
@@ -138,7 +138,8 @@ VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_
     if (found != route) return {Kind::elsewhere, {}, found};
     if (row.text(there) != "t") return {Kind::missing};
     if (row.text(item_free) != "t") return {Kind::held};
-    if (stays(row, ballot)) return {Kind::cast, unchanged_cast(row.integer(old_val))};
+    if (leaves_row_unchanged(row, ballot))
+        return {Kind::cast, unchanged_cast(row.integer(old_val))};
     return {Kind::overtaken};
 }
 

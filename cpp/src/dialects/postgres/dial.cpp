@@ -51,10 +51,10 @@ Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room)
             if (!waits_for_room) return connected;
             full = error;
         }
-        const bool passes =
+        const bool transient =
             error.server_code == "57P03" || is_out_of_room(error) ||
             (error.code == ErrorCode::unavailable && options_.shared->primary.is_looking());
-        if (passes && pause_before_retry(kServerBackoff, attempt, deadline)) continue;
+        if (transient && pause_before_retry(kServerBackoff, attempt, deadline)) continue;
         const bool late = is_out_of_room(error) || error.code == ErrorCode::deadline;
         if (full && late) return no_room_in_time(*std::move(full), attempt);
         return connected;

@@ -322,9 +322,9 @@ struct Replica::Work {
     void note_no_look(const Error& error) {
         const std::lock_guard lock(mutex_);
         next_look_ = SteadyClock::now() + pause();
-        const bool passes = error.code == ErrorCode::unavailable ||
-                            error.code == ErrorCode::deadline || error.code == ErrorCode::closed;
-        if (passes) return;
+        const bool transient = error.code == ErrorCode::unavailable ||
+                               error.code == ErrorCode::deadline || error.code == ErrorCode::closed;
+        if (transient) return;
         const bool begins = look_trouble_.empty();
         look_trouble_ = "no heartbeat can be written to the primary: " + error.message;
         if (begins) warn(look_trouble_);

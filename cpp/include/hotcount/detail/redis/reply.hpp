@@ -46,7 +46,7 @@ inline std::string_view error_word(std::string_view line) { return line.substr(0
 /// Whether a server that answers with this error word applied nothing and will soon serve the call:
 /// the server loads its data, is busy with a script, or is a replica during a failover or a move of
 /// slots (LOADING, BUSY, TRYAGAIN, MASTERDOWN, READONLY).
-bool passes_soon(std::string_view word);
+bool is_transient_refusal(std::string_view word);
 /// Whether the server may have refused a command with several keys because of one of them. The
 /// other keys may be served without that key.
 bool concerns_a_key(const Error& refusal);
