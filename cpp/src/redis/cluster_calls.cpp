@@ -229,7 +229,7 @@ void ClusterCalls::left(std::uint16_t node, const OperationPtr& operation) {
         sync(lock);
         if (next.what == Router::Next::Do::end) {
             ended.emplace_back(operation, *next.error);
-        } else if (next.pause > Duration{0}) {
+        } else if (next.pause > Duration{0} && !closed_) {
             wait_with(operation, std::chrono::steady_clock::now() + next.pause,
                       operation->departure().error);
         } else {

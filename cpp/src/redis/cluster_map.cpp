@@ -277,15 +277,17 @@ Result<Topology> ClusterMap::ask(const Endpoint& endpoint, AskedLogin& login, Du
         HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
         const Deadline first = Deadline::after(patience);
         HOTCOUNT_TRY_ASSIGN(const auto addresses, addresses_of(endpoint, first));
-        auto opened = open_any(*made.options, tls, **login.answer, addresses, first);
-        if (!opened && opened.error().code == ErrorCode::auth && options_.credentials &&
-            !std::exchange(login.again, true)) {
-            // The password may have changed after it was asked for.
+        Deadline until = first;
+        const auto open = [&] {
+            return open_any(*made.options, tls, **login.answer, addresses, until);
+        };
+        const auto renew = [&]() -> Result<bool> {
             login.answer.emplace(this->login());
             if (login.failed()) return login.answer->error();
-            opened =
-                open_any(*made.options, tls, **login.answer, addresses, Deadline::after(patience));
-        }
+            until = Deadline::after(patience);
+            return true;
+        };
+        auto opened = options_.credentials ? open_in_rotation(open, renew, login.again) : open();
         if (!opened) return std::move(opened).error();
         made.connection = std::move(*opened);
         asked_.emplace(std::move(made));

@@ -462,7 +462,7 @@ Result<bool> Connection::read_some() {
     } else {
         received = recv(socket_, room.data(), room.size(), MSG_DONTWAIT);
         drained_ = received < static_cast<ssize_t>(room.size());
-        if (received == 0) return unavailable("the server closed the connection");
+        if (received == 0) return unavailable(kEndedByServer);
         if (received < 0) {
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
             return unavailable(std::strerror(errno));

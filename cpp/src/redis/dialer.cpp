@@ -1,6 +1,8 @@
 #include "dialer.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -22,6 +24,11 @@ Dialer::Dialer(Options options, std::shared_ptr<KnownScripts> scripts)
       scripts_(std::move(scripts)),
       logins_(options_.credentials ? std::make_shared<Logins>(options_.credentials, kLateLogin)
                                    : nullptr) {}
+
+bool Dialer::is_closed() {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+}
 
 Error Dialer::closed_error() const {
     return make_error(ErrorCode::closed, options_.address() + " is closed");
@@ -266,6 +273,13 @@ Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsCo
     return *why;
 }
 
+bool ended_without_a_word(const Error& error) {
+    if (error.code != ErrorCode::unavailable) return false;
+    const auto ends_with = [&](const char* why) { return error.message.ends_with(why); };
+    return ends_with(kEndedByServer) || ends_with(std::strerror(ECONNRESET)) ||
+           ends_with(std::strerror(EPIPE));
+}
+
 Result<Login> Dialer::login(Deadline deadline) {
     if (logins_ == nullptr) return Login{options_.user, options_.password};
     auto login = logins_->ask(deadline);
@@ -283,22 +297,18 @@ Result<std::unique_ptr<Connection>> Dialer::dial_any(std::vector<Address> addres
     std::optional<Error> why;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const auto left = static_cast<Duration::rep>(addresses.size() - i);
-        const auto open = [&] {
+        const auto open = [&]() -> Result<std::unique_ptr<Connection>> {
+            if (is_closed()) return closed_error();
             return Connection::open(options_, context, known, addresses[i],
                                     Deadline::after(end.remaining() / left), login, lease);
         };
-        auto opened = open();
-        // Whoever changes a password ends the connections of its user (CLIENT KILL), and with them one
-        // that is still greeting.
-        if (!opened && opened.error().code == ErrorCode::unavailable && logins_ != nullptr) {
-            opened = open();
-        }
-        if (!opened && opened.error().code == ErrorCode::auth && logins_ != nullptr) {
-            // The password may have changed since the credentials function returned it: ask again.
+        const auto renew = [&]() -> Result<bool> {
             const Login refused = std::exchange(login, {});
             HOTCOUNT_TRY_ASSIGN(login, this->login(end));
-            if (login != refused) opened = open();
-        }
+            return login != refused;
+        };
+        bool asked = false;
+        auto opened = logins_ == nullptr ? open() : open_in_rotation(open, renew, asked);
         if (opened || !of_the_connection(opened.error())) {
             if (opened && !failed.empty()) {
                 const std::lock_guard lock(mutex_);

@@ -5,7 +5,8 @@
 // While dials fail the dialer makes one at a time, each after a random pause between 0 and 0.2 s,
 // then 0.4, 0.8, 1.6 and at most 2 s ("full jitter"). So the clients of one server do not come back
 // together, and an unreachable server gets about one attempt a second. However short the pauses
-// come out, at most 2n + 3 dials fail in any n seconds. Parallel dials that fail together count as
+// come out, at most 2n + 3 dials fail in any n seconds. With a credentials function, a dial may connect
+// three times: see open_in_rotation(). Parallel dials that fail together count as
 // one failure; a connection that ends after the handshake is no failure. The error of a failed dial
 // goes to all waiting requests. After a successful dial, the waiting requests are dialed in
 // parallel.
@@ -35,6 +36,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/backoff.hpp"
@@ -146,6 +148,29 @@ Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsCo
                                              const std::vector<Address>& addresses,
                                              Deadline deadline);
 
+/// Whether the server ended the connection without a word, as CLIENT KILL does.
+bool ended_without_a_word(const Error& error);
+/// open(), which each step of a password's change may fail once: the old password is refused, and
+/// CLIENT KILL ends the connections of the user, one that is greeting too. renew() asks for the login
+/// again and returns whether it is another one; a refusal is `asked` for once.
+template <typename Open, typename Renew>
+Result<std::unique_ptr<Connection>> open_in_rotation(const Open& open, const Renew& renew,
+                                                     bool& asked) {
+    auto opened = open();
+    for (bool ended = false; !opened;) {
+        if (ended_without_a_word(opened.error()) && !std::exchange(ended, true)) {
+            opened = open();
+        } else if (opened.error().code == ErrorCode::auth && !std::exchange(asked, true)) {
+            HOTCOUNT_TRY_ASSIGN(const bool is_another, renew());
+            if (!is_another) break;
+            opened = open();
+        } else {
+            break;
+        }
+    }
+    return opened;
+}
+
 class Dialer : public std::enable_shared_from_this<Dialer> {
   public:
     using Arrived = std::function<void(Result<std::unique_ptr<Connection>>)>;
@@ -197,6 +222,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     Result<Login> login(Deadline deadline);
     std::shared_ptr<Sentinels> sentinels();
     Result<TlsContext> tls();
+    bool is_closed();
     Error closed_error() const;
 
     const Options options_;

@@ -246,7 +246,7 @@ void SharedConnection::write(Lock& lock, const Goal& goal, Deadline deadline) {
 bool SharedConnection::connected() {
     if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
         !roles_.reading() && connection_->stale()) {
-        dialer_->lost("the server closed the connection");
+        dialer_->lost(kEndedByServer);
         release_connection();
         roles_.set_blocked(false);
     }

@@ -236,7 +236,7 @@ class SocketLoopConnection final : public LoopLane, private ConnectionParts {
     void send() {
         if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
             multiplexer_.has_to_send() && connection_->stale()) {
-            dialer_->lost("the server closed the connection");
+            dialer_->lost(kEndedByServer);
             drop_connection();
         }
         while (multiplexer_.has_to_send()) {

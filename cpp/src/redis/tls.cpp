@@ -338,7 +338,7 @@ Error TlsSession::failed(int result, int error_number) {
         why = "the certificate does not hold for '" + name_ +
               "': " + openssl.X509_verify_cert_error_string(verified);
     } else if (ended) {
-        why = "the server closed the connection";
+        why = kEndedByServer;
     } else if (why.empty()) {
         why = error_number != 0 ? std::strerror(error_number) : "failed";
     }

@@ -27,6 +27,9 @@ using TlsContext = std::shared_ptr<ssl_ctx_st>;
 /// Null if the options do not ask for TLS. A file or an OpenSSL that cannot be loaded is a config error.
 Result<TlsContext> make_tls_context(const Options& options);
 
+/// The words of an error for a connection that the server ended, with TLS or without.
+inline constexpr const char* kEndedByServer = "the server closed the connection";
+
 /// One connection's TLS. Thread-safe: one thread may read while another writes.
 /// Errors have the code unavailable; their messages lack the server's address.
 class TlsSession {

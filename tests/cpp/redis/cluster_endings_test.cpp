@@ -100,20 +100,24 @@ class FullLanes final : public Lanes {
 
 class FullLane : public ::testing::Test {
   protected:
-    // Sends a call that may be sent twice, and loses the connection.
-    OperationPtr lose_a_sent_call() {
+    FullLane() {
         Topology map;
         map.nodes.push_back({"id", {"n", 7000}});
         map.owner.assign(kSlots, 0);
         router_.apply(map, {"n", 7000});
+    }
+    void send_call() {
+        // A call that may be sent twice.
         static const Script kScript{"once", Script::Kind::combinable};
         const std::string_view keys[] = {"k"};
         calls_.submit(
             Request::run(kScript, keys, {}, {}, Repeat::counted_once), Deadline::after(1h),
             [this](Result<Reply> reply) { outcome_.emplace(std::move(reply)); }, nullptr);
         EXPECT_FALSE(lanes_.lane().take().empty());
-        lanes_.lane().lost(make_error(ErrorCode::unavailable, "lost"), true);
-        return lanes_.lane().take_finished().at(0);
+    }
+    void expect_error(ErrorCode code) {
+        ASSERT_TRUE(outcome_.has_value());
+        EXPECT_EQ(outcome_->error().code, code);
     }
 
     const Options options_;
@@ -124,9 +128,21 @@ class FullLane : public ::testing::Test {
 };
 
 TEST_F(FullLane, MakesACallThatMayHaveRunUnknown) {
-    calls_.left(0, lose_a_sent_call());
-    ASSERT_TRUE(outcome_.has_value());
-    EXPECT_EQ(outcome_->error().code, ErrorCode::outcome_unknown);
+    send_call();
+    lanes_.lane().lost(make_error(ErrorCode::unavailable, "lost"), true);
+    calls_.left(0, lanes_.lane().take_finished().at(0));
+    expect_error(ErrorCode::outcome_unknown);
+}
+
+// A lane hands back what it holds after the calls were closed. Nothing would end a pause then.
+TEST_F(FullLane, EndsARefusedCallAfterTheClose) {
+    send_call();
+    (void)lanes_.lane().settle(Reply{ReplyError{"CLUSTERDOWN The cluster is down"}},
+                               std::chrono::steady_clock::now());
+    const OperationPtr refused = lanes_.lane().take_finished().at(0);
+    calls_.close(make_error(ErrorCode::closed, "closed"));
+    calls_.left(0, refused);
+    expect_error(ErrorCode::closed);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.redis_cluster import RedisCluster
 
@@ -94,6 +95,15 @@ def test_a_password_that_changes_under_load_fails_no_call(cluster: RedisCluster)
     assert sum(acknowledged) <= stored <= sum(acknowledged) + sum(unknown)
     assert vault.asked > 6
     assert vault.most_inside == 1, "the nodes share one source"
+
+
+def test_a_seed_that_ends_the_first_connection_is_asked_once_more(cluster: RedisCluster) -> None:
+    with FaultProxy(cluster.nodes[0].socket) as proxy:
+        proxy.cut_after(1)
+        url = f"redis+cluster://127.0.0.1:{proxy.port}"
+        with hotcount.Redis(url, timeout=20, credentials=Vault(FIRST)) as store:
+            assert hotcount.Counter(store).add("k") == 1
+        assert proxy.fired == 1
 
 
 def test_a_seed_that_refuses_the_password_asks_once_more(cluster: RedisCluster) -> None:

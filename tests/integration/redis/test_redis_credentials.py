@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import socket
@@ -130,21 +131,45 @@ def test_a_password_that_changes_under_load_fails_no_call(server: RedisServer) -
     assert len(acknowledged) <= stored <= len(acknowledged) + unknown
 
 
-def test_a_connection_that_is_ended_while_it_greets_is_opened_once_more() -> None:
-    ended: list[socket.socket] = []
+REFUSED = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+ENDED = b""
+GREETED = hello("7.0.15")
+
+
+@contextlib.contextmanager
+def greeter(*answers: bytes) -> Iterator[RespServer]:
+    """Answers its connections so, one after the other; the last answer stays."""
+    left = list(answers)
 
     def greet(client: socket.socket) -> None:
-        if ended:
-            return client.sendall(hello("7.0.15"))
-        ended.append(client)
-        client.shutdown(socket.SHUT_RDWR)
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if answer == ENDED:
+            client.shutdown(socket.SHUT_RDWR)
+        elif fake.connections <= len(answers):
+            client.sendall(answer)
 
-    vault = Vault()
     with RespServer(lambda *_: None) as fake:
         fake.greet = greet
-        with hotcount.Redis(fake.url, timeout=20, credentials=vault) as redis:
+        yield fake
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        pytest.param([ENDED, GREETED], 1, id="ended"),
+        pytest.param([REFUSED, ENDED, GREETED], 2, id="refused then ended"),
+        pytest.param([ENDED, REFUSED, GREETED], 2, id="ended then refused"),
+    ],
+)
+def test_each_step_of_a_new_password_may_cost_a_dial_one_connection(
+    answers: list[bytes], asked: int
+) -> None:
+    passwords = ["old-canary", FIRST]
+    with greeter(*answers) as fake:
+        vault = functools.partial(passwords.pop, 0)
+        with hotcount.Redis(fake.url, timeout=20, credentials=lambda: (USER, vault())) as redis:
             assert redis.ping() is True
-        assert (fake.connections, vault.asked) == (2, 1)
+        assert (fake.connections, 2 - len(passwords)) == (len(answers), asked)
 
 
 def test_a_refused_password_is_asked_for_once_more(server: RedisServer) -> None:
