@@ -103,6 +103,7 @@ def test_drawn_orders_of_three_builders_keep_the_invariants(design: Design) -> N
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("design", [PLAIN, VERSIONED], ids=["plain", "versioned"])
 def test_100_000_drawn_orders_of_three_builders_keep_the_invariants(design: Design) -> None:
     drawn(design, 50_000)

@@ -39,12 +39,14 @@ def test_a_death_loses_no_more_than_sql_did_not_have_of_the_dead() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_100_000_drawn_orders_count_each_add_once() -> None:
     for seed in range(10):
         assert simulate(Views(), start(deaths=seed % 2), seed=seed, walks=10_000).faults == {}
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_drawn_orders_with_more_of_everything_count_each_add_once() -> None:
     for seed in range(2):
         world = start(adds=(3, 2), flushes=2, doubles=2, losses=2, drops=2, deaths=seed)
