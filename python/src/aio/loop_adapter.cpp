@@ -371,7 +371,8 @@ void LoopBinding::turn(const std::function<void()>& work) {
     take_turn(work);
     for (int spins = 0; spins < kMaxSpins && !in_turn_; ++spins) {
         const int fd = spin();
-        if (fd < 0) break;
+        // Another thread may have ended the connection while spin() was without the GIL.
+        if (fd < 0 || ended_) break;
         take_turn([&] { loop_connection_->on_readable(fd); });
     }
 }
