@@ -88,10 +88,23 @@ struct LoopBinding::Callbacks {
             });
         });
     }
+    // Asks to read the mail, once. A loop that is closed drops what it has not called.
+    struct MailCall {
+        Held binding;
+
+        explicit MailCall(Held called) : binding(std::move(called)) {}
+        MailCall(MailCall&&) = default;
+        ~MailCall() {
+            if (binding == nullptr) return;
+            // This may be a thread of the library, or the midst of the loop's close().
+            auto* const lost = binding.get();
+            drop_in_python(Owner(lost, [kept = std::move(binding)](auto*) { kept->lose_mail(); }));
+        }
+    };
     static PyObject* mail(PyObject* capsule, PyObject*) {
-        const Held binding = bound_pointer<Held>(capsule);
+        const Held binding = std::move(bound_pointer<MailCall>(capsule).binding);
         return guarded([&]() -> py::object {
-            binding->open_mail();
+            if (binding != nullptr) binding->open_mail();
             return py::none();
         });
     }
@@ -147,14 +160,15 @@ void drop_in_python(Owner owner) {
 
 // -- Mailbox ----------------------------------------------------------------
 
+Mailbox::Mailbox(LoopBinding* binding) : fork_generation_(fork_generation()), binding_(binding) {}
+
 void Mailbox::post(Letter letter) {
-    bool first = false;
     {
         const std::lock_guard lock(mutex_);
-        first = letters_.empty();  // Not while some wait for the next turn, which is asked for.
         letters_.push_back(std::move(letter));
+        // One thread wakes the loop for all letters; none while some wait for the next turn.
+        if (std::exchange(woken_, true)) return;
     }
-    if (!first) return;  // The thread that posts the first letter wakes the loop for all.
     after_completions([kept = shared_from_this()]() mutable {
         const WithGil gil;
         if (!gil) {
@@ -169,12 +183,26 @@ void Mailbox::post(Letter letter) {
 void Mailbox::wake() {
     if (binding_ != nullptr) {
         binding_->wake_from_elsewhere();
+        // Nobody takes an exception from a completion.
+        if (PyErr_Occurred() == nullptr) return;
+        if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
+            PyErr_Clear();
+            PyErr_SetInterrupt();  // The main thread raises it again.
+        } else {
+            PyErr_WriteUnraisable(nullptr);
+        }
     } else {
         open();
     }
 }
 
+void Mailbox::wake_next_time() {
+    const std::lock_guard lock(mutex_);
+    woken_ = false;
+}
+
 bool Mailbox::open(std::size_t most) {
+    if (fork_generation_ != fork_generation()) return false;
     std::vector<Letter> letters;
     bool more = false;
     {
@@ -189,6 +217,7 @@ bool Mailbox::open(std::size_t most) {
         if (!more) {
             letters_.clear();
             opened_ = 0;
+            woken_ = false;
         }
     }
     for (const Letter& letter : letters) letter(binding_);
@@ -262,7 +291,12 @@ bool LoopBinding::has_readers() const {
 }
 
 LoopBinding::~LoopBinding() {
-    if (!ended_) shut();
+    if (ended_) return;
+    // The loop is closed or gone, because it held the callback that was to end this. Nobody asks it
+    // here: code of Python could release the GIL, and a letter would wake an object that is half gone.
+    deaf_ = true;
+    mailbox_->retire();
+    shut();
 }
 
 bool LoopBinding::usable() const {
@@ -460,31 +494,75 @@ void LoopBinding::flush() {
 }
 
 void LoopBinding::open_mail() {
+    std::exception_ptr interrupt;
     // The rest has the next turn, so that the loop's other work is not held up.
-    turn([this] {
-        if (mailbox_->open(kMaxSteps)) wake_from_elsewhere();
+    turn([&] {
+        if (!mailbox_->open(kMaxSteps)) return;
+        wake_from_elsewhere();
+        if (PyErr_Occurred() != nullptr) {
+            interrupt = std::make_exception_ptr(py::error_already_set());
+        }
     });
     if (ended_ && mailbox_.use_count() == 1) {
         mailbox_->open();  // The letters posted while others were read.
         mailbox_->retire();
         until_answered_.reset();
     }
+    if (interrupt) std::rethrow_exception(interrupt);
 }
 
 void LoopBinding::wake_from_elsewhere() {
+    auto self = shared_from_this();
     // Held by no object of C++: this may be a thread of the library.
-    PyObject* const callback = bind_to(Callbacks::kMail, shared_from_this()).release().ptr();
+    PyObject* const callback = bind_to(Callbacks::kMail, Callbacks::MailCall(self)).release().ptr();
     // Only now: a new object may start the garbage collector, and that may end the loop.
     PyObject* const loop = deaf_ ? nullptr : hold_loop().release().ptr();
-    call_or_hang([loop, callback] {
-        if (loop != nullptr) {
-            PyObject* const made = PyObject_CallMethodOneArg(loop, wake_name().ptr(), callback);
-            if (made == nullptr) PyErr_Clear();  // The loop is closed: no task waits.
-            Py_XDECREF(made);
-            Py_DECREF(loop);  // Perhaps the last reference: Python code may run.
+    const bool in_python = WithGil::in_python();
+    const bool woken = call_or_hang([loop, callback, in_python] {
+        if (loop == nullptr) return false;
+        PyObject* made = PyObject_CallMethodOneArg(loop, wake_name().ptr(), callback);
+        PyObject* type = nullptr;
+        PyObject* value = nullptr;
+        PyObject* traceback = nullptr;
+        if (made == nullptr) {
+            // Once more: the loop may have failed at a signal, or for want of memory.
+            PyErr_Fetch(&type, &value, &traceback);
+            made = PyObject_CallMethodOneArg(loop, wake_name().ptr(), callback);
+            if (made == nullptr) PyErr_Clear();
         }
+        const bool done = made != nullptr;
+        Py_XDECREF(made);
+        Py_DECREF(loop);  // Perhaps the last reference: Python code may run.
+        if (in_python && type != nullptr &&
+            (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) != 0 ||
+             PyErr_GivenExceptionMatches(type, PyExc_SystemExit) != 0)) {
+            PyErr_Restore(type, value, traceback);
+        } else {
+            Py_XDECREF(type);
+            Py_XDECREF(value);
+            Py_XDECREF(traceback);
+        }
+        return done;
     });
+    if (!woken) mailbox_->wake_next_time();
     Py_DECREF(callback);
+    // The loop may have read the mail already, and ended the rest. A thread of the library must not
+    // destroy the binding: Python code may run, and the client may wait for that thread.
+    if (!in_python && self.use_count() == 1) drop_in_python(std::move(self));
+}
+
+// The loop has dropped its call without reading the mail. If it is closed, it never will, and the
+// letters may hold the loop, and the store that holds this.
+void LoopBinding::lose_mail() {
+    try {
+        if (!loop_is_closed()) return;
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount.aio");
+        return;
+    }
+    deaf_ = true;
+    mailbox_->retire();
+    until_answered_.reset();
 }
 
 // -- LoopBinding: what the connection asks for ---------------------------------

@@ -44,10 +44,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     /// Called with the GIL; with null if nobody reads letters any more.
     using Letter = std::function<void(LoopBinding*)>;
 
-    explicit Mailbox(LoopBinding* binding) : binding_(binding) {}
+    explicit Mailbox(LoopBinding* binding);
     /// In any thread, with or without the GIL.
     void post(Letter letter);
-    /// With the GIL: runs at most `most` of the letters. Returns whether some are left.
+    /// With the GIL: runs at most `most` of the letters. Returns whether some are left. In a forked
+    /// child the letters stay: a thread of the parent may have had the lock.
     bool open(std::size_t most = std::numeric_limits<std::size_t>::max());
     /// Ends reading, with the GIL, and drops the letters now: a thread of the library may be the
     /// last holder of the mailbox, and destroying a letter needs the GIL.
@@ -55,12 +56,16 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
         binding_ = nullptr;
         open();
     }
+    /// The loop could not be woken: the next letter wakes it.
+    void wake_next_time();
 
   private:
     void wake();
 
+    const std::uint64_t fork_generation_;
     std::mutex mutex_;
     std::vector<Letter> letters_;
+    bool woken_{false};      // The loop is to read the letters: whoever set this has woken it.
     std::size_t opened_{0};  // The first of them, moved away already.
     LoopBinding* binding_;   // Guarded by the GIL.
 };
@@ -146,7 +151,9 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     void step_all();
     void flush();
     void open_mail();
+    /// In a thread of Python, an interrupt that comes meanwhile is the Python error afterwards.
     void wake_from_elsewhere();
+    void lose_mail();
     void shut();
     void cancel_timer();
     /// Null if the loop is gone.
