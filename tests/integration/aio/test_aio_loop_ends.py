@@ -42,10 +42,9 @@ def test_a_thread_may_close_the_store_while_a_loop_polls_for_a_reply(
 
 
 CLOSES_AMID_A_CALL = """
-import asyncio, gc, os, sqlite3, sys
+import asyncio, gc, os, sqlite3, sys, time
 from hotcount import aio
 from tests.support.eventually import eventually
-from tests.support.loops import run
 
 how, path = sys.argv[1:]
 
@@ -63,11 +62,19 @@ async def main(lock):
             pass
     if how == "store closed":
         await votes.aclose()
+    asyncio.get_running_loop().stop()
+    if how == "answer not read":
+        lock.execute("ROLLBACK")
+        time.sleep(0.1)
 
 def one_round():
     lock = sqlite3.connect(path, isolation_level=None)
-    run(asyncio.SelectorEventLoop, main(lock))
+    loop = asyncio.SelectorEventLoop()
+    task = loop.create_task(main(lock))
+    loop.run_forever()
+    loop.close()
     lock.close()
+    task.result()
 
 def threads():
     return len(os.listdir("/proc/self/task"))
@@ -83,7 +90,7 @@ eventually(lambda: (threads(), loops()) == (before, 0))
 """
 
 
-@pytest.mark.parametrize("how", ["not awaited", "shielded", "store closed"])
+@pytest.mark.parametrize("how", ["not awaited", "shielded", "store closed", "answer not read"])
 def test_a_loop_that_closes_amid_a_call_of_a_database_is_let_go(
     database_path: Path, how: str
 ) -> None:
