@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,9 @@ def test_migrations_make_what_hotcount_schema_prints(site: Site) -> None:
     statements = printed.stdout.partition("-- SlottedCounter")[0].strip().splitlines()[1:]
     assert len(statements) > 6
     for statement in statements:
-        # On SQLite views are made after the last migration.
+        # On PostgreSQL and SQLite views are made after the last migration.
         assert statement.removesuffix(";") in made or (
-            site.vendor == "sqlite3" and statement.startswith("CREATE VIEW")
+            site.vendor != "mysql" and statement.startswith(("CREATE VIEW", "CREATE OR REPLACE VI"))
         )
     site.manage("migrate", "-v0")
     with hotcount.Votes(site.url, **NAMES) as votes:
@@ -93,8 +94,11 @@ PostVote.objects.create(post_id=1, user=User.objects.create(username="eve"))
 """
 
 
-def test_later_migrations_keep_counts_and_triggers(site: Site) -> None:
-    """Columns come, and ids get 64 bits, which are those of hotcount's views."""
+def test_later_migrations_keep_counts_and_triggers(
+    site: Site, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Columns come, and ids get 64 bits, which are those of hotcount's views; in an empty database
+    all migrations run at once."""
     site.environment["BLOG_AUTO_FIELD"] = "django.db.models.AutoField"
     site.migrate(VOTE + "Post.votes.cast(post.pk, anna.pk)")
     first = 1
@@ -108,6 +112,16 @@ def test_later_migrations_keep_counts_and_triggers(site: Site) -> None:
     with hotcount.Votes(site.url, **NAMES) as votes:
         assert votes.migration(outside_writes="count") == ""
         assert votes.reconcile() == []
+    if site.vendor == "mysql":
+        return  # One database a test; its ALTER TABLE does not look at views.
+    (tmp_path / "fresh").mkdir()
+    fresh = new_site(request, site.vendor.removesuffix("3"), tmp_path / "fresh")
+    shutil.copytree(
+        site.folder / "blog_migrations", fresh.folder / "blog_migrations", dirs_exist_ok=True
+    )
+    fresh.manage("migrate", "-v0")
+    with hotcount.Votes(fresh.url, **NAMES) as votes:
+        assert votes.migration(outside_writes="count") == ""
 
 
 SHOP = """

@@ -18,7 +18,6 @@ from hotcount.integrations.django._schema import (
     VIEWS,
     VoteCountField,
     column_statements,
-    ddl_statements,
     drop_tables,
     drop_triggers,
     drop_views,
@@ -26,6 +25,7 @@ from hotcount.integrations.django._schema import (
     rename_statements,
     schema_statements,
     settings,
+    view_statements,
     vote_models,
 )
 
@@ -119,10 +119,10 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
     mode = _journal_mode(connection)
     for model, constraint in found:
         table = model._meta.db_table
-        is_whole = f"{table}_count" in tables
+        is_whole = {f"{table}_{view}" for view in VIEWS} <= tables
         is_lite = connection.vendor == "sqlite"
         if not is_whole and not is_lite:  # create_tables() makes SQLite's views.
-            _run(connection, ddl_statements(model, constraint, connection))
+            _run(connection, view_statements(model, constraint, connection))
         with closing(_votes.make_votes(model, constraint, using)) as votes:
             if plan is None:
                 _empty(votes)

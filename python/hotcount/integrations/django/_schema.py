@@ -119,7 +119,7 @@ class OneVote(models.UniqueConstraint):
     the tables and views that `hotcount schema` prints, named after the vote table; one that removes
     it drops them. Triggers, which count what the ORM writes, and the mark that says where the
     counts are follow at the end of `migrate`, because they are made from what the database has by
-    then.
+    then; on PostgreSQL and SQLite the views do.
 
     Args:
         fields: The foreign key to what is voted for, then the one to the user.
@@ -315,11 +315,8 @@ def schema_statements(model: Any, constraint: OneVote, connection: Any) -> list[
 
 
 def ddl_statements(model: Any, constraint: OneVote, connection: Any) -> list[str]:
-    """schema_statements() for a session of Django's."""
+    """schema_statements() for a session of Django's within a migration."""
     statements = schema_statements(model, constraint, connection)
-    if connection.vendor == "sqlite":
-        # A view would make the next ALTER TABLE fail, which may follow in this `migrate`.
-        return [each for each in statements if not each.startswith("CREATE VIEW")]
     if connection.vendor == "mysql":
         return [
             "SET @hotcount_mode = @@SESSION.sql_mode",
@@ -327,7 +324,19 @@ def ddl_statements(model: Any, constraint: OneVote, connection: Any) -> list[str
             *statements,
             "SET SESSION sql_mode = @hotcount_mode",
         ]
-    return statements
+    # A view would make the next ALTER TABLE fail, which may follow in this `migrate`.
+    return [each for each in statements if not _is_view(each)]
+
+
+def view_statements(model: Any, constraint: OneVote, connection: Any) -> list[str]:
+    """What ddl_statements() leaves to the end of `migrate`."""
+    if connection.vendor == "mysql":
+        return ddl_statements(model, constraint, connection)
+    return [each for each in schema_statements(model, constraint, connection) if _is_view(each)]
+
+
+def _is_view(statement: str) -> bool:
+    return statement.startswith(("CREATE VIEW", "CREATE OR REPLACE VIEW"))
 
 
 VIEWS = ("live", "count")
