@@ -157,16 +157,74 @@ class Migration(migrations.Migration):
 LIKE = "migrations.RenameModel('PostVote', 'Like'),"
 
 
+def new_shop(site: Site, models: str, name: str = "shop") -> Path:
+    """An app with these models, which the project has from now on."""
+    app = site.folder / name
+    (app / "migrations").mkdir(parents=True)
+    (app / "__init__.py").touch()
+    (app / "migrations" / "__init__.py").touch()
+    (app / "models.py").write_text(models)
+    site.environment["BLOG_APPS"] = f"{site.environment.get('BLOG_APPS', '')} {name}"
+    return app
+
+
+BIG = "models.BigAutoField(primary_key=True)"
+OF_A_PARENT = """
+class Page(models.Model):
+    id = models.AutoField(primary_key=True)
+
+class Post(VotedMixin, Page): pass
+"""
+CHANGES_OF_AN_ID = {
+    "of a parent": f"migrations.AlterField('page', 'id', {BIG})",
+    "of a renamed model": "migrations.RenameModel('Post', 'Entry'),"
+    f"migrations.AlterField('entry', 'id', {BIG})",
+    "of a renamed field": "migrations.RenameField('post', 'id', 'key'),"
+    f"migrations.AlterField('post', 'key', {BIG})",
+    "beside the state": "migrations.SeparateDatabaseAndState(["
+    f"migrations.AlterField('post', 'id', {BIG})], [migrations.AlterField('post', 'id', {BIG})])",
+}
+
+
+@pytest.mark.parametrize("site", [POSTGRES], indirect=True)
+def test_an_id_changes_its_type_in_each_way_that_migrations_have(site: Site) -> None:
+    """All of them in one database, with an app each."""
+    apps = [f"shop{i}" for i in range(len(CHANGES_OF_AN_ID))]
+    changes = dict(zip(apps, CHANGES_OF_AN_ID.values(), strict=True))
+    plain = "class Post(VotedMixin):\n    id = models.AutoField(primary_key=True)\n"
+    for app, change in changes.items():
+        base = OF_A_PARENT if "'page'" in change else plain
+        models = SHOP.replace("class Post(VotedMixin): pass\n", base)
+        new_shop(site, models.replace("one_vote", f"one_vote_{app}"), app)
+    site.manage("makemigrations", "-v0", *apps)
+    site.manage("migrate", "-v0")
+    for app, change in changes.items():
+        (site.folder / app / "migrations" / "0002_big.py").write_text(
+            "from django.db import migrations, models\n"
+            "class Migration(migrations.Migration):\n"
+            f"    dependencies = [('{app}', '0001_initial')]\n"
+            f"    operations = [{change}]\n"
+        )
+    wrong = site.manage(
+        program=f"""
+from django.core.management import call_command
+from django.db import Error
+for app in {apps}:
+    try:
+        call_command("migrate", app, verbosity=0)
+    except Error as error:
+        print(app, error)
+"""
+    )
+    assert wrong == ""
+
+
 @pytest.mark.parametrize("renaming", [(LIKE, "Like", "Like", ""), ("", *["PostVote"] * 2, LIKE)])
 def test_renamed_models_and_fields_keep_their_votes(
     site: Site, renaming: tuple[str, str, str, str]
 ) -> None:
     """Votes without a user too, which are in a table of hotcount's alone; there and back."""
-    app = site.folder / "shop"
-    (app / "migrations").mkdir(parents=True)
-    (app / "__init__.py").touch()
-    (app / "migrations" / "__init__.py").touch()
-    site.environment["BLOG_APPS"] = "shop"
+    app = new_shop(site, "")
 
     def goes_on(names: tuple[str, str, str, str], migration: str, before: int) -> None:
         text = SHOP.replace("PostVote", names[1]).replace("Post", names[0])

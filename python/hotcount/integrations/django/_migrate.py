@@ -9,14 +9,13 @@ from typing import Any
 from django.apps import apps as all_apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, router
-from django.db.migrations import AlterField, RenameModel
+from django.db.migrations import RenameModel
 
 import hotcount
 from hotcount.integrations.django import _votes
 from hotcount.integrations.django._schema import (
     DIALECTS,
     VIEWS,
-    VoteCountField,
     column_statements,
     drop_tables,
     drop_triggers,
@@ -72,30 +71,10 @@ def before(*, using: str, plan: Any, apps: Any = all_apps, **_: Any) -> None:
                 ):
                     cursor.execute(f"DROP {kind} {quote(name)}")
     elif connection.vendor == "postgresql":
-        for model, constraint in _models(apps, using):
-            if not _fields_of_views(model, constraint).isdisjoint(_altered(plan)):
-                _run(connection, drop_views(model._meta.db_table, connection))
-                _run(connection, drop_triggers(model._meta.db_table, connection))
-
-
-def _fields_of_views(model: Any, constraint: Any) -> set[tuple[str, str, str]]:
-    item, user = (model._meta.get_field(name) for name in constraint.fields)
-    fields = [item, user, model._meta.get_field("val"), item.target_field, user.target_field]
-    counts = item.target_field.model._meta.local_fields
-    fields += [each for each in counts if isinstance(each, VoteCountField)]
-    return {
-        (each.model._meta.app_label, each.model._meta.model_name, each.name.lower())
-        for each in fields
-    }
-
-
-def _altered(plan: Any) -> set[tuple[str, str, str]]:
-    return {
-        (migration.app_label, each.model_name_lower, each.name_lower)
-        for migration, _ in plan
-        for each in migration.operations
-        if isinstance(each, AlterField)
-    }
+        # Also those of which no operation names a column: an id may be a parent's, or renamed.
+        for each in _found[using].values():
+            _run(connection, drop_views(each.table, connection))
+            _run(connection, drop_triggers(each.table, connection))
 
 
 def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> None:
