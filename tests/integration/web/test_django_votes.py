@@ -290,6 +290,72 @@ with connection.cursor() as cursor:
     )
 
 
+BAD = """
+from django.db import migrations
+
+class Migration(migrations.Migration):
+    dependencies = [("shop", "0002_other")]
+    operations = [migrations.RunSQL("nonsense")]
+"""
+OTHER_KEY = """
+from django.db import migrations
+from hotcount.integrations.django.models import OneVote
+
+class Migration(migrations.Migration):
+    dependencies = [("shop", "0001_initial")]
+    operations = [
+        migrations.AddConstraint("postvote", OneVote(fields=["post", "user"], name="one_like")),
+        migrations.RemoveConstraint("postvote", "one_vote"),
+    ]
+"""
+KILLED = """
+import os, signal
+import hotcount
+from django.core.management import call_command
+setattr(hotcount.Votes, "%s", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+call_command("migrate", verbosity=0)
+"""
+
+
+def test_a_failed_or_killed_migrate_leaves_the_votes_in_between_to_the_next(site: Site) -> None:
+    """Their triggers are away. A `flush` in between makes the views, but no triggers."""
+    app = new_shop(site, SHOP)
+    site.manage("makemigrations", "-v0", "shop")
+    site.manage("migrate", "-v0")
+    (app / "models.py").write_text(SHOP.replace("one_vote", "one_like"))
+    (app / "migrations" / "0002_other.py").write_text(OTHER_KEY)
+    bad = app / "migrations" / "0003_bad.py"
+    bad.write_text(BAD)
+    models = "from django.contrib.auth.models import User\nfrom shop.models import *\n"
+    site.manage(
+        program=models
+        + """
+from django.core.management import call_command
+from django.db import Error
+try:
+    call_command("migrate", verbosity=0)
+except Error:
+    call_command("flush", interactive=False, verbosity=0)
+    user, post = User.objects.create(), Post.objects.create()
+    PostVote.objects.create(post=post, user=user)
+print(post.pk)
+"""
+    )
+    bad.unlink()
+    for method in ("create_tables", "reconcile"):
+        assert site.run(program=KILLED % method).returncode == -signal.SIGKILL
+    site.manage("migrate", "-v0")
+    site.manage(
+        program=models
+        + """
+post = Post.objects.with_counts().get()
+assert post.exact_count == Post.votes.count(post.pk) == 1
+assert Post.votes.reconcile(dry_run=True) == []
+assert Post.votes.migration(outside_writes="count") == ""
+"""
+    )
+
+
 def test_migrating_back_drops_what_hotcount_made(site: Site) -> None:
     site.migrate(VOTE + "Post.votes.cast(post.pk, anna.pk)")
     tables = """

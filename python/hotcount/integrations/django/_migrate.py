@@ -18,8 +18,9 @@ from hotcount.integrations.django._schema import (
     VIEWS,
     column_statements,
     drop_tables,
-    drop_triggers,
     drop_views,
+    drop_views_and_triggers,
+    mark_statement,
     names_of,
     rename_statements,
     schema_statements,
@@ -27,6 +28,9 @@ from hotcount.integrations.django._schema import (
     view_statements,
     vote_models,
 )
+
+# repair: triggers were away, so votes may be uncounted.
+_MARKS = "('repair')"
 
 # By database alias: the tables that `migrate` found, by the labels of their vote models.
 _found: dict[str, dict[tuple[str, str], _Tables]] = {}
@@ -56,25 +60,55 @@ def _tables(apps: Any, using: str) -> dict[tuple[str, str], _Tables]:
 
 def before(*, using: str, plan: Any, apps: Any = all_apps, **_: Any) -> None:
     """Records the tables, and drops the views and triggers that would make ALTER TABLE fail."""
+    _found.pop(using, None)  # Of a `migrate` in this process that failed.
     connection = connections[using]
     if not plan or connection.vendor not in DIALECTS:
         return
     _found[using] = _tables(apps, using)
-    quote = connection.ops.quote_name
-    if connection.vendor == "sqlite":
-        views = {f"{each.table}_{end}" for each in _found[using].values() for end in VIEWS}
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT type, name FROM sqlite_master")
-            for kind, name in cursor.fetchall():
-                if (kind == "trigger" and "_hotcount_" in name) or (
-                    kind == "view" and name in views
-                ):
-                    cursor.execute(f"DROP {kind} {quote(name)}")
-    elif connection.vendor == "postgresql":
+    if connection.vendor != "mysql":
         # Also those of which no operation names a column: an id may be a parent's, or renamed.
-        for each in _found[using].values():
-            _run(connection, drop_views(each.table, connection))
-            _run(connection, drop_triggers(each.table, connection))
+        _clear(connection, {each.table for each in _found[using].values()})
+
+
+def _clear(connection: Any, tables: set[str]) -> None:
+    """Drops the views and triggers of these vote tables, on SQLite the triggers of all; the rest of
+    `migrate`, or the next one, counts what is written without them."""
+    if connection.vendor != "sqlite":
+        for table in tables:
+            _run(connection, drop_views_and_triggers(table, connection))
+        return
+    quote = connection.ops.quote_name
+    views = {f"{each}_{end}" for each in tables for end in VIEWS}
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT type, name, tbl_name FROM sqlite_master")
+        made = cursor.fetchall()
+        here = {name for _, name, _ in made}
+        for kind, name, of in made:
+            if kind == "trigger" and "_hotcount_" in name:
+                table = of.removesuffix("_anonymous")
+                if f"{table}_meta" in here:
+                    cursor.execute(mark_statement(table, connection, "repair"))
+                cursor.execute(f"DROP TRIGGER {quote(name)}")
+            elif kind == "view" and name in views:
+                cursor.execute(f"DROP VIEW {quote(name)}")
+
+
+def _marks(connection: Any, table: str) -> dict[str, str]:
+    """The rows beside a vote table by which one `migrate` tells the next what it has not done."""
+    marks = connection.ops.quote_name(f"{table}_meta")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT name, value FROM {marks} WHERE name IN {_MARKS}")
+        return {_text(name): _text(value) for name, value in cursor.fetchall()}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _unmark(connection: Any, table: str) -> None:
+    if _marks(connection, table):  # Otherwise no write, which would wait for others on SQLite.
+        marks = connection.ops.quote_name(f"{table}_meta")
+        _run(connection, [f"DELETE FROM {marks} WHERE name IN {_MARKS}"])
 
 
 def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> None:
@@ -82,7 +116,8 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
     connection = connections[using]
     if connection.vendor not in DIALECTS or _votes.is_in_test_case(using):
         return
-    changed = _follow(using, connection, apps, plan) if plan else set()
+    if plan:
+        _follow(using, connection, apps, plan)
     tables = set(connection.introspection.table_names(include_views=True))
     found = [
         (model, constraint)
@@ -106,21 +141,17 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
             if plan is None:
                 _empty(votes)
             else:
-                # before() drops the triggers together with the views, on MySQL neither.
-                lacked_triggers = not is_whole and connection.vendor != "mysql"
-                _complete(votes, model, repair=table in changed or lacked_triggers)
+                _complete(votes, model, repair="repair" in _marks(connection, table))
+        if plan is not None:
+            _unmark(connection, table)
     if mode == "delete":
         # A copy of the file, such as `test --parallel` makes, lacks the content of the WAL.
         with suppress(OperationalError):  # Another session reads the database.
             _journal_mode(connection, "delete")
 
 
-def _follow(using: str, connection: Any, apps: Any, plan: Any) -> set[str]:
-    """Renames and drops our tables as the migrations did with the vote tables.
-
-    Returns:
-        The vote tables that are called otherwise now, or of which a column or OneVote is.
-    """
+def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
+    """Renames and drops our tables as the migrations did with the vote tables."""
     found, state = _found.pop(using, {}), _tables(apps, using)
     for migration, backwards in plan:
         steps = [each for each in migration.operations if isinstance(each, RenameModel)]
@@ -131,24 +162,19 @@ def _follow(using: str, connection: Any, apps: Any, plan: Any) -> set[str]:
                 found[migration.app_label, new] = found.pop((migration.app_label, old))
     tables = set(connection.introspection.table_names())
     kept = {each.table for each in state.values()}
-    changed = set()
     for label, was in found.items():
         now = state.get(label)
         if now is None and was.table not in kept and not _is_there(was, tables, connection):
-            _run(connection, drop_views(was.table, connection))
-            _run(connection, drop_triggers(was.table, connection))
+            _clear(connection, {was.table})
             _run(connection, drop_tables(was.table, connection))
         elif now is not None and now != was:
-            _run(connection, drop_views(was.table, connection))
-            _run(connection, drop_triggers(was.table, connection))
+            _clear(connection, {was.table})
             if was.table not in tables and f"{was.table}_meta" in tables:
                 # A OneVote that was added after the renaming has made empty ones.
                 _run(connection, drop_views(now.table, connection))
                 _run(connection, drop_tables(now.table, connection))
                 _run(connection, rename_statements(was.table, now.table, tables, connection))
             _run(connection, column_statements(now.table, now.names, connection))
-            changed.add(now.table)
-    return changed
 
 
 def _is_there(was: _Tables, tables: set[str], connection: Any) -> bool:
@@ -197,6 +223,7 @@ def _complete_in_memory(model: Any, constraint: Any, connection: Any) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+        cursor.execute(f"DELETE FROM {table} WHERE name IN {_MARKS}")
         cursor.execute(f"INSERT OR REPLACE INTO {table} VALUES ('counted_in', 'cache')")
 
 

@@ -189,7 +189,7 @@ class OneVote(models.UniqueConstraint):
         schema_editor.deferred_sql[:] = [
             each for each in schema_editor.deferred_sql if getattr(each, "vote_table", "") != table
         ]
-        for statement in drop_views(table, connection) + drop_triggers(table, connection):
+        for statement in drop_views_and_triggers(table, connection):
             schema_editor.execute(statement, params=None)
         return super().remove_sql(model, schema_editor)
 
@@ -361,6 +361,27 @@ def drop_triggers(table: str, connection: Any) -> list[str]:
             for event in ("deleted", "inserted", "updated", "inserting")
         ]
     return []
+
+
+def drop_views_and_triggers(table: str, connection: Any) -> list[str]:
+    """Drops them, and says beside the table that votes may be written uncounted from now on."""
+    made = f"{table}_meta" in connection.introspection.table_names()
+    return [
+        *([mark_statement(table, connection, "repair")] if made else []),
+        *drop_views(table, connection),
+        *drop_triggers(table, connection),
+    ]
+
+
+def mark_statement(table: str, connection: Any, name: str, value: str = "''") -> str:
+    """Writes a row of the table of marks; `value` is SQL."""
+    marks = connection.ops.quote_name(f"{table}_meta")
+    if connection.vendor == "mysql":
+        return f"REPLACE INTO {marks} (name, value) VALUES ('{name}', {value})"
+    return (
+        f"INSERT INTO {marks} (name, value) VALUES ('{name}', {value}) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
 
 
 def drop_tables(table: str, connection: Any) -> list[str]:
