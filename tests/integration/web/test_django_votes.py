@@ -155,6 +155,23 @@ class Migration(migrations.Migration):
     ]
 """
 LIKE = "migrations.RenameModel('PostVote', 'Like'),"
+BESIDE_THE_STATE = f"migrations.SeparateDatabaseAndState([{LIKE}], [{LIKE}]),"
+BAD = """
+from django.db import migrations
+
+class Migration(migrations.Migration):
+    dependencies = [("shop", "%s")]
+    operations = [migrations.RunSQL("nonsense")]
+"""
+
+# A vote of the ORM, and one of hotcount after create_tables(), which its error advises.
+IN_BETWEEN = """
+from django.contrib.auth.models import User
+from shop.models import Entry, Like
+Like.objects.create(entry_id=1, user=User.objects.create(username="in between"))
+Entry.votes.create_tables(existing_counts="recount")
+Entry.votes.cast(1, None, op_id="in between")
+"""
 
 
 def new_shop(site: Site, models: str, name: str = "shop") -> Path:
@@ -219,16 +236,24 @@ for app in {apps}:
     assert wrong == ""
 
 
-@pytest.mark.parametrize("renaming", [(LIKE, "Like", "Like", ""), ("", *["PostVote"] * 2, LIKE)])
+@pytest.mark.parametrize(
+    "renaming", [(LIKE, "Like", "Like", ""), ("", *["PostVote"] * 2, BESIDE_THE_STATE)]
+)
 def test_renamed_models_and_fields_keep_their_votes(
     site: Site, renaming: tuple[str, str, str, str]
 ) -> None:
-    """Votes without a user too, which are in a table of hotcount's alone; there and back."""
+    """Votes without a user too, which are in a table of hotcount's alone; there and back.
+
+    The first `migrate` fails after the renaming; the next one completes it.
+    """
     app = new_shop(site, "")
 
-    def goes_on(names: tuple[str, str, str, str], migration: str, before: int) -> None:
+    def write_models(names: tuple[str, str, str, str]) -> None:
         text = SHOP.replace("PostVote", names[1]).replace("Post", names[0])
         (app / "models.py").write_text(text.replace("post", names[2]).replace("one_vote", names[3]))
+
+    def goes_on(names: tuple[str, str, str, str], migration: str, before: int) -> None:
+        write_models(names)
         site.manage(
             program=f"""
 import importlib
@@ -256,8 +281,14 @@ assert Item.votes.migration(outside_writes="count") == ""
 
     goes_on(FIRST, "", 0)
     (app / "migrations" / "0002_renamed.py").write_text(RENAMED % renaming)
-    goes_on(SECOND, "", 3)
-    goes_on(FIRST, "0001", 6)
+    bad = app / "migrations" / "0003_bad.py"
+    bad.write_text(BAD % "0002_renamed")
+    assert site.run("migrate", "-v0").returncode == 1
+    write_models(SECOND)
+    site.manage(program=IN_BETWEEN)
+    bad.unlink()
+    goes_on(SECOND, "", 5)
+    goes_on(FIRST, "0001", 8)
 
 
 def test_a_migration_that_fails_on_sqlite_and_is_withdrawn(lite: Site) -> None:
@@ -290,13 +321,6 @@ with connection.cursor() as cursor:
     )
 
 
-BAD = """
-from django.db import migrations
-
-class Migration(migrations.Migration):
-    dependencies = [("shop", "0002_other")]
-    operations = [migrations.RunSQL("nonsense")]
-"""
 OTHER_KEY = """
 from django.db import migrations
 from hotcount.integrations.django.models import OneVote
@@ -325,7 +349,7 @@ def test_a_failed_or_killed_migrate_leaves_the_votes_in_between_to_the_next(site
     (app / "models.py").write_text(SHOP.replace("one_vote", "one_like"))
     (app / "migrations" / "0002_other.py").write_text(OTHER_KEY)
     bad = app / "migrations" / "0003_bad.py"
-    bad.write_text(BAD)
+    bad.write_text(BAD % "0002_other")
     models = "from django.contrib.auth.models import User\nfrom shop.models import *\n"
     site.manage(
         program=models

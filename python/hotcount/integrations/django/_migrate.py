@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 from django.apps import apps as all_apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, router
-from django.db.migrations import RenameModel
+from django.db.migrations import RenameModel, SeparateDatabaseAndState
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.transaction import atomic
 
 import hotcount
 from hotcount.integrations.django import _votes
@@ -18,9 +22,9 @@ from hotcount.integrations.django._schema import (
     VIEWS,
     column_statements,
     drop_tables,
-    drop_views,
     drop_views_and_triggers,
     mark_statement,
+    move_statements,
     names_of,
     rename_statements,
     schema_statements,
@@ -29,8 +33,9 @@ from hotcount.integrations.django._schema import (
     vote_models,
 )
 
+# migrate: one has begun; JSON of the vote model, its OneVote, and the renamings that it was to do.
 # repair: triggers were away, so votes may be uncounted.
-_MARKS = "('repair')"
+_MARKS = "('migrate', 'repair')"
 
 # By database alias: the tables that `migrate` found, by the labels of their vote models.
 _found: dict[str, dict[tuple[str, str], _Tables]] = {}
@@ -64,10 +69,65 @@ def before(*, using: str, plan: Any, apps: Any = all_apps, **_: Any) -> None:
     connection = connections[using]
     if not plan or connection.vendor not in DIALECTS:
         return
-    _found[using] = _tables(apps, using)
+    state = _tables(apps, using)
+    _found[using] = found = state | _left(connection)
+    here = set(connection.introspection.table_names())
+    for label, each in found.items():
+        if f"{each.table}_meta" in here:
+            mark = json.dumps([*label, each.key, _path(label, plan)])
+            with connection.cursor() as cursor:
+                cursor.execute(mark_statement(each.table, connection, "migrate", "%s"), [mark])
     if connection.vendor != "mysql":
         # Also those of which no operation names a column: an id may be a parent's, or renamed.
-        _clear(connection, {each.table for each in _found[using].values()})
+        _clear(connection, {each.table for each in [*state.values(), *found.values()]})
+
+
+def _renames(plan: Any) -> Iterator[tuple[Any, bool, str, str]]:
+    """Each renaming of a model: its migration, whether that runs backwards, from and to."""
+    for migration, backwards in plan:
+        steps = [each for each in _flat(migration.operations) if isinstance(each, RenameModel)]
+        for step in reversed(steps) if backwards else steps:
+            names = [step.old_name_lower, step.new_name_lower]
+            old, new = reversed(names) if backwards else names
+            yield migration, backwards, old, new
+
+
+def _flat(operations: Any) -> Iterator[Any]:
+    """With those for the state in place of each SeparateDatabaseAndState."""
+    for each in operations:
+        if isinstance(each, SeparateDatabaseAndState):
+            yield from _flat(each.state_operations)
+        else:
+            yield each
+
+
+def _path(label: tuple[str, str], plan: Any) -> list[tuple[str, bool, str]]:
+    """The renamings of one model: the migration's name, whether it runs backwards, the new name."""
+    path = []
+    app, model = label
+    for migration, backwards, old, new in _renames(plan):
+        if (migration.app_label, old) == (app, model):
+            path.append((migration.name, backwards, model := new))
+    return path
+
+
+def _left(connection: Any) -> dict[tuple[str, str], _Tables]:
+    """The tables on which a `migrate` that failed has left its mark, by what their models are
+    called since the migrations that it did. What it did to their columns is not known."""
+    tables = set(connection.introspection.table_names())
+    left = {}
+    for each in sorted(tables):
+        table = each.removesuffix("_meta")
+        if table != each and {f"{table}_cell", f"{table}_anonymous"} <= tables:
+            mark = _marks(connection, table).get("migrate")
+            if mark is not None:
+                app, model, key, path = json.loads(mark)
+                done = MigrationRecorder(connection).applied_migrations()
+                for migration, backwards, new in path:
+                    if ((app, migration) in done) != backwards:
+                        model = new
+                left[app, model] = _Tables(table, key, {})
+    return left
 
 
 def _clear(connection: Any, tables: set[str]) -> None:
@@ -82,15 +142,18 @@ def _clear(connection: Any, tables: set[str]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT type, name, tbl_name FROM sqlite_master")
         made = cursor.fetchall()
-        here = {name for _, name, _ in made}
+        drops = []
+        cleared = set(tables)
         for kind, name, of in made:
             if kind == "trigger" and "_hotcount_" in name:
-                table = of.removesuffix("_anonymous")
-                if f"{table}_meta" in here:
-                    cursor.execute(mark_statement(table, connection, "repair"))
-                cursor.execute(f"DROP TRIGGER {quote(name)}")
+                drops.append(f"DROP TRIGGER {quote(name)}")
+                cleared.add(of.removesuffix("_anonymous"))
             elif kind == "view" and name in views:
-                cursor.execute(f"DROP VIEW {quote(name)}")
+                drops.append(f"DROP VIEW {quote(name)}")
+        marked = {name.removesuffix("_meta") for _, name, _ in made if name.endswith("_meta")}
+        marks = [mark_statement(each, connection, "repair") for each in sorted(cleared & marked)]
+        for statement in marks + drops:
+            cursor.execute(statement)
 
 
 def _marks(connection: Any, table: str) -> dict[str, str]:
@@ -116,7 +179,7 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
     connection = connections[using]
     if connection.vendor not in DIALECTS or _votes.is_in_test_case(using):
         return
-    if plan:
+    if plan is not None:
         _follow(using, connection, apps, plan)
     tables = set(connection.introspection.table_names(include_views=True))
     found = [
@@ -152,14 +215,12 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
 
 def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
     """Renames and drops our tables as the migrations did with the vote tables."""
-    found, state = _found.pop(using, {}), _tables(apps, using)
-    for migration, backwards in plan:
-        steps = [each for each in migration.operations if isinstance(each, RenameModel)]
-        for step in reversed(steps) if backwards else steps:
-            names = [step.old_name_lower, step.new_name_lower]
-            old, new = reversed(names) if backwards else names
-            if (migration.app_label, old) in found:
-                found[migration.app_label, new] = found.pop((migration.app_label, old))
+    found, state = _found.pop(using, None), _tables(apps, using)
+    if found is None:
+        found = _left(connection)
+    for migration, _, old, new in _renames(plan):
+        if (migration.app_label, old) in found:
+            found[migration.app_label, new] = found.pop((migration.app_label, old))
     tables = set(connection.introspection.table_names())
     kept = {each.table for each in state.values()}
     for label, was in found.items():
@@ -167,14 +228,16 @@ def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
         if now is None and was.table not in kept and not _is_there(was, tables, connection):
             _clear(connection, {was.table})
             _run(connection, drop_tables(was.table, connection))
-        elif now is not None and now != was:
-            _clear(connection, {was.table})
+        elif now is not None and now != was and now.table in tables:
+            _clear(connection, {was.table, now.table})
             if was.table not in tables and f"{was.table}_meta" in tables:
-                # A OneVote that was added after the renaming has made empty ones.
-                _run(connection, drop_views(now.table, connection))
-                _run(connection, drop_tables(now.table, connection))
-                _run(connection, rename_statements(was.table, now.table, tables, connection))
-            _run(connection, column_statements(now.table, now.names, connection))
+                # A OneVote that was added after the renaming has made others; between a `migrate`
+                # that failed and this one they may have got votes without a user.
+                with atomic(using):
+                    _run(connection, move_statements(now.table, was.table, tables, connection))
+                    _run(connection, rename_statements(was.table, now.table, tables, connection))
+            if {f"{was.table}_anonymous", f"{now.table}_anonymous"} & tables:
+                _run(connection, column_statements(now.table, now.names, connection))
 
 
 def _is_there(was: _Tables, tables: set[str], connection: Any) -> bool:

@@ -390,14 +390,33 @@ def drop_tables(table: str, connection: Any) -> list[str]:
     return [f"DROP TABLE IF EXISTS {quote(f'{table}_{each}')}" for each in _BESIDE]
 
 
-def rename_statements(old: str, new: str, tables: set[str], connection: Any) -> list[str]:
-    """Renames the tables beside a vote table that has been renamed."""
-    quote = connection.ops.quote_name
-    statements = [
-        f"ALTER TABLE {quote(f'{old}_{each}')} RENAME TO {quote(f'{new}_{each}')}"
-        for each in _BESIDE
-        if f"{old}_{each}" in tables
+def move_statements(old: str, new: str, tables: set[str], connection: Any) -> list[str]:
+    """Moves votes without a user from the table beside one vote table to that beside another."""
+    if not {f"{old}_anonymous", f"{new}_anonymous"} <= tables:
+        return []
+    source, target = (connection.ops.quote_name(f"{each}_anonymous") for each in (old, new))
+    if connection.vendor == "mysql":
+        return [f"INSERT IGNORE INTO {target} SELECT * FROM {source}"]
+    lock = f"LOCK TABLE {source} IN ACCESS EXCLUSIVE MODE"
+    return [
+        *([lock] if connection.vendor == "postgresql" else []),
+        # WHERE: SQLite would take ON for that of a join.
+        f"INSERT INTO {target} SELECT * FROM {source} WHERE true ON CONFLICT DO NOTHING",
     ]
+
+
+def rename_statements(old: str, new: str, tables: set[str], connection: Any) -> list[str]:
+    """Renames the tables beside a vote table that has been renamed, in place of others.
+
+    The marks come last: MySQL, killed in between, goes on with the tables that are left.
+    """
+    quote = connection.ops.quote_name
+    statements = []
+    for each in _BESIDE:
+        if f"{old}_{each}" in tables:
+            source, target = quote(f"{old}_{each}"), quote(f"{new}_{each}")
+            statements.append(f"DROP TABLE IF EXISTS {target}")
+            statements.append(f"ALTER TABLE {source} RENAME TO {target}")
     if connection.vendor == "postgresql":
         index = quote(f"{old}_by_item")
         statements.append(f"ALTER INDEX IF EXISTS {index} RENAME TO {quote(f'{new}_by_item')}")
