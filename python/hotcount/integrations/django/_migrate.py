@@ -11,7 +11,7 @@ from typing import Any
 from django.apps import apps as all_apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, router
-from django.db.migrations import RenameModel, SeparateDatabaseAndState
+from django.db.migrations import RenameModel
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.transaction import atomic
 
@@ -93,12 +93,10 @@ def _renames(plan: Any) -> Iterator[tuple[Any, bool, str, str]]:
 
 
 def _flat(operations: Any) -> Iterator[Any]:
-    """With those for the state in place of each SeparateDatabaseAndState."""
+    """With those for the state in place of SeparateDatabaseAndState, and of RunSQL that has any."""
     for each in operations:
-        if isinstance(each, SeparateDatabaseAndState):
-            yield from _flat(each.state_operations)
-        else:
-            yield each
+        of_state = getattr(each, "state_operations", ())
+        yield from _flat(of_state) if of_state else [each]
 
 
 def _path(label: tuple[str, str], plan: Any) -> list[tuple[str, bool, str]]:
@@ -179,8 +177,7 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
     connection = connections[using]
     if connection.vendor not in DIALECTS or _votes.is_in_test_case(using):
         return
-    if plan is not None:
-        _follow(using, connection, apps, plan)
+    cleared = set() if plan is None else _follow(using, connection, apps, plan)
     tables = set(connection.introspection.table_names(include_views=True))
     found = [
         (model, constraint)
@@ -204,7 +201,9 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
             if plan is None:
                 _empty(votes)
             else:
-                _complete(votes, model, repair="repair" in _marks(connection, table))
+                # Another `migrate` may end now, and delete the mark while triggers are away again.
+                repair = table in cleared or "repair" in _marks(connection, table)
+                _complete(votes, model, repair=repair)
         if plan is not None:
             _unmark(connection, table)
     if mode == "delete":
@@ -213,14 +212,20 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> No
             _journal_mode(connection, "delete")
 
 
-def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
-    """Renames and drops our tables as the migrations did with the vote tables."""
+def _follow(using: str, connection: Any, apps: Any, plan: Any) -> set[str]:
+    """Renames and drops our tables as the migrations did with the vote tables.
+
+    Returns:
+        The vote tables whose triggers this `migrate` has dropped.
+    """
     found, state = _found.pop(using, None), _tables(apps, using)
+    has_dropped = found is not None and connection.vendor != "mysql"  # before() has.
     if found is None:
         found = _left(connection)
     for migration, _, old, new in _renames(plan):
         if (migration.app_label, old) in found:
             found[migration.app_label, new] = found.pop((migration.app_label, old))
+    cleared = {state[each].table for each in found.keys() & state.keys() if has_dropped}
     tables = set(connection.introspection.table_names())
     kept = {each.table for each in state.values()}
     for label, was in found.items():
@@ -230,6 +235,7 @@ def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
             _run(connection, drop_tables(was.table, connection))
         elif now is not None and now != was and now.table in tables:
             _clear(connection, {was.table, now.table})
+            cleared.add(now.table)
             if was.table not in tables and f"{was.table}_meta" in tables:
                 # A OneVote that was added after the renaming has made others; between a `migrate`
                 # that failed and this one they may have got votes without a user.
@@ -238,6 +244,7 @@ def _follow(using: str, connection: Any, apps: Any, plan: Any) -> None:
                     _run(connection, rename_statements(was.table, now.table, tables, connection))
             if {f"{was.table}_anonymous", f"{now.table}_anonymous"} & tables:
                 _run(connection, column_statements(now.table, now.names, connection))
+    return cleared
 
 
 def _is_there(was: _Tables, tables: set[str], connection: Any) -> bool:
