@@ -15,6 +15,20 @@ from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+POSTGRES = pytest.param("postgresql", id="postgresql", marks=pytest.mark.server)
+VOTE = """
+from django.contrib.auth.models import User
+from django.db import connection
+from tests.support.blog.models import Post, PostVote
+anna, post = User.objects.create(username="anna"), Post.objects.create(title="first")
+"""
+# Where `hotcount` finds the votes of the project.
+NAMES: dict[str, Any] = {
+    "item_table": "blog_post",
+    "vote_table": "blog_postvote",
+    "vote_item": "post_id",
+    "foreign_key": False,
+}
 
 
 @dataclass

@@ -147,13 +147,14 @@ Time limits of servers, outages, lives of keys | 5.2
   contract/test_slotted_counter_contract.py::test_an_op_id_is_forgotten  sqlite-memory
 Builds of programs, notebooks, runs of pytest inside of pytest | 2.4
   integration/web/test_django_votes.py::test_the_tests_of_a  postgresql-2
-  integration/web/test_django_votes.py::test_migrations_make_what  sqlite
-  integration/web/test_django_votes.py::test_later_migrations_keep  sqlite
-  integration/web/test_django_votes.py::test_migrating_back_drops  postgresql
-  integration/web/test_django_votes.py::test_likes_of_before  postgresql
+  integration/web/test_django_migrations.py::test_migrations_make_what  sqlite
+  integration/web/test_django_migrations.py::test_later_migrations_keep  sqlite
+  integration/web/test_django_migrations.py::test_migrating_back_drops  postgresql
+  integration/web/test_django_migrations.py::test_likes_of_before  postgresql
+  integration/web/test_django_migrations.py::test_a_failed_or_killed  sqlite|mariadb
   integration/web/test_django_votes.py::test_ids_that_are  postgresql
   integration/web/test_django_votes.py::test_a_forked_child  mariadb
-  integration/web/test_django_votes.py::test_renamed  (sqlite|mariadb)-renaming0|l-renaming1
+  integration/web/test_django_migrations.py::test_renamed  (sqlite|mariadb)-renaming0|l-renaming1
   integration/package/test_types.py::  mypy|^$
   integration/package/test_notebooks.py::test_notebook_runs  slotted_counters
   integration/package/test_cmake_package.py::
