@@ -57,6 +57,19 @@ TEST_F(LeftItemsTest, AFoldThatRefusesTheItemAgainKeepsIt) {
     EXPECT_EQ(left.refused_items(), Ids{sql::Id{1}});
 }
 
+// The fold of these items ended before it came to all: another process folds, or it was cut short.
+TEST_F(LeftItemsTest, AFoldOfTheItemThatDidNotReachItEndsNoRefusal) {
+    const Ids only{sql::Id{1}};
+    left.note(page({}, true), only, {});
+    EXPECT_EQ(left.refused_items(), only);
+    FoldedPage held = page({}, false);
+    held.held = only;
+    left.note(held, only, {});
+    EXPECT_EQ(left.refused_items(), only);
+    left.note(page({}, false), only, {});
+    EXPECT_EQ(left.refused_items(), Ids{});
+}
+
 TEST_F(LeftItemsTest, NothingIsLeftOnceTheCountsAreElsewhere) {
     FoldedPage held = page({sql::Id{2}}, false);
     held.held = Ids{sql::Id{2}};

@@ -98,12 +98,13 @@ class LeftItems {
     /// Otherwise it has left out the items of left_out(begun).
     void note(const FoldedPage& folded, std::span<const sql::Id> only, SteadyTime begun) {
         const std::lock_guard lock(mutex_);
-        for (const sql::Id& item : only) refused_.erase(item);
         if (only.empty()) end_retries(folded, begun);
-        // Items whose count was updated, and items without rows, are not held any more.
+        // Items whose count was updated, and items without rows, are not left behind any more.
         const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
         const auto free = [&](const sql::Id& item) {
-            if (!now_held.contains(item)) held_.erase(item);
+            if (now_held.contains(item)) return;
+            held_.erase(item);
+            if (!only.empty()) refused_.erase(item);  // Otherwise end_retries() has done it.
         };
         if (folded.more) {
             for (const FoldedCount& count : folded.counts) free(count.item);
