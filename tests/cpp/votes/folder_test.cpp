@@ -121,6 +121,16 @@ TEST_F(FolderTest, AHeldItemThatIsRefusedKeepsNoOtherHeldItem) {
     EXPECT_EQ(journal->rows.front().first, 2);
 }
 
+// The page is folded apart for the refused item; another process takes the fold in between.
+TEST_F(FolderTest, ItemsFoldedApartAreShownAlthoughAnotherProcessTookTheRest) {
+    for (const std::int64_t item : {1, 2, 3}) journal->append(item);
+    journal->refused = {3};
+    journal->before = [](int fold) { return fold == 4 ? Outcome::taken : Outcome::folded; };
+    const FoldReport report = flush();
+    EXPECT_EQ(report.shown, 2);
+    EXPECT_EQ(report.failed, 1);
+}
+
 TEST_F(FolderTest, AnErrorWhileItWaitsForAHeldItemIsReturnedAndNamesIt) {
     journal->append(1);
     journal->held = {1};

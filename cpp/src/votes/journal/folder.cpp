@@ -239,6 +239,11 @@ struct Folder::Work {
                 return folded;
             }
             if (folded->outcome != FoldedPage::Outcome::folded) {
+                if (!folded->counts.empty()) {  // Of fold_apart(), up to then.
+                    folded->more = true;
+                    note_fold(*folded, {}, begun, progress);
+                    tell(*folded, progress);
+                }
                 all.outcome = folded->outcome;
                 all.due_in = folded->due_in;
                 if (all.outcome == FoldedPage::Outcome::elsewhere) left.forget();
