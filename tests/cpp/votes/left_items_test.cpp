@@ -60,14 +60,23 @@ TEST_F(LeftItemsTest, AFoldThatRefusesTheItemAgainKeepsIt) {
 // The fold of these items ended before it came to all: another process folds, or it was cut short.
 TEST_F(LeftItemsTest, AFoldOfTheItemThatDidNotReachItEndsNoRefusal) {
     const Ids only{sql::Id{1}};
-    left.note(page({}, true), only, {});
+    const SteadyTime now = std::chrono::steady_clock::now();
+    left.note(page({}, true), only, now);
     EXPECT_EQ(left.refused_items(), only);
     FoldedPage held = page({}, false);
     held.held = only;
-    left.note(held, only, {});
+    left.note(held, only, now);
     EXPECT_EQ(left.refused_items(), only);
-    left.note(page({}, false), only, {});
+    left.note(page({}, false), only, now);
     EXPECT_EQ(left.refused_items(), Ids{});
+}
+
+TEST_F(LeftItemsTest, AFoldOfTheItemEndsNoLaterRefusal) {
+    const Ids only{sql::Id{1}};
+    const SteadyTime begun = std::chrono::steady_clock::now();
+    left.refuse(sql::Id{1}, "not this one");  // By another call, for later rows.
+    left.note(page(only, false), only, begun);
+    EXPECT_EQ(left.refused_items(), only);
 }
 
 TEST_F(LeftItemsTest, NothingIsLeftOnceTheCountsAreElsewhere) {

@@ -270,10 +270,11 @@ struct Folder::Work {
         if (!journal->may_starve()) return;
         for (const sql::Id& item : left.take_patient(interval, at_once)) {
             const std::span<const sql::Id> only{&item, 1};
+            const auto begun = SteadyClock::now();
             auto folded = journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true},
                                         progress.deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*folded, only, {}, progress);
+            note_fold(*folded, only, begun, progress);
             tell(*folded, progress);
         }
     }
@@ -382,6 +383,7 @@ struct Folder::Work {
     // Folds the items that are held. Without time for that they stay held.
     Result<void> fold_held(FoldedPage& all, FoldProgress& progress) {
         std::vector<sql::Id> items(progress.held.begin(), progress.held.end());
+        const auto begun = SteadyClock::now();
         FoldedPage part;
         std::size_t refusals = 0;
         auto done = fold_half(items, progress.deadline, part, refusals);
@@ -393,7 +395,7 @@ struct Folder::Work {
         all.more = all.more || part.more;
         // Unless the fold was whole, only the items that have a count are known to be folded.
         if (!done || part.outcome != FoldedPage::Outcome::folded) part.more = true;
-        note_fold(part, items, {}, progress);
+        note_fold(part, items, begun, progress);
         tell(part, progress);
         if (part.outcome == FoldedPage::Outcome::elsewhere) progress.held.clear();
         if (done || took_too_long(done.error())) return {};
@@ -409,9 +411,10 @@ struct Folder::Work {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
+            const auto begun = SteadyClock::now();
             HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
             if (refusals > 0 || one.outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(one, only, {}, progress);
+            note_fold(one, only, begun, progress);
             tell(one, progress);
             all.more = all.more || one.more;
         }
@@ -446,8 +449,8 @@ struct Folder::Work {
 
     // -- bookkeeping ----------------------------------------------------------------------------
 
-    // `only`: the items to which the fold was restricted, if any. `begun`: of a fold without them, when
-    // it took the items to leave out.
+    // `only`: the items to which the fold was restricted, if any. `begun`: when it began, and without
+    // `only` took the items to leave out.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, SteadyTime begun,
                    FoldProgress& progress) {
         progress.note(folded, only);

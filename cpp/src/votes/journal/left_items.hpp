@@ -94,8 +94,8 @@ class LeftItems {
         held_.clear();
     }
 
-    /// A fold ended well. `only`: the items that it was asked for, if it was asked for some.
-    /// Otherwise it has left out the items of left_out(begun).
+    /// A fold that began at `begun` ended well. `only`: the items that it was asked for, if it was
+    /// asked for some. Otherwise it has left out the items of left_out(begun).
     void note(const FoldedPage& folded, std::span<const sql::Id> only, SteadyTime begun) {
         const std::lock_guard lock(mutex_);
         if (only.empty()) end_retries(folded, begun);
@@ -104,7 +104,11 @@ class LeftItems {
         const auto free = [&](const sql::Id& item) {
             if (now_held.contains(item)) return;
             held_.erase(item);
-            if (!only.empty()) refused_.erase(item);  // Otherwise end_retries() has done it.
+            // Another call may have refused it since, for later rows.
+            const auto refused = refused_.find(item);
+            if (only.empty() || refused == refused_.end())
+                return;  // Without `only`: end_retries().
+            if (refused->second.until <= begun + kRefusedFor) refused_.erase(refused);
         };
         if (folded.more) {
             for (const FoldedCount& count : folded.counts) free(count.item);
