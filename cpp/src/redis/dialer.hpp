@@ -6,10 +6,9 @@
 // then 0.4, 0.8, 1.6 and at most 2 s ("full jitter"). So the clients of one server do not come back
 // together, and an unreachable server gets about one attempt a second. However short the pauses
 // come out, at most 2n + 3 dials fail in any n seconds. With a credentials function, a dial may connect
-// three times: see open_in_rotation(). Parallel dials that fail together count as
-// one failure; a connection that ends after the handshake is no failure. The error of a failed dial
-// goes to all waiting requests. After a successful dial, the waiting requests are dialed in
-// parallel.
+// three times: see open_in_rotation(). Parallel dials that fail together count as one failure; a
+// connection that ends after the handshake is no failure. The error of a failed dial goes to all
+// waiting requests. After a successful dial, the waiting requests are dialed in parallel.
 //
 // With Sentinels a dial asks them for the primary first, and once more when the server has greeted: it may
 // have been replaced meanwhile. Calls wait within their deadlines while there is no primary.
