@@ -147,11 +147,12 @@ Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsCo
                                              const std::vector<Address>& addresses,
                                              Deadline deadline);
 
-/// Whether the server ended the connection without a word, as CLIENT KILL does.
+/// Whether the server closed the connection without an error reply, as CLIENT KILL does.
 bool ended_without_a_word(const Error& error);
-/// open(), which each step of a password's change may fail once: the old password is refused, and
-/// CLIENT KILL ends the connections of the user, one that is greeting too. renew() asks for the login
-/// again and returns whether it is another one; a refusal is `asked` for once.
+/// Calls open() up to three times, because a password that changes may fail it twice: the server refuses
+/// the old password, and CLIENT KILL ends a connection that is logging in. After a refusal, unless
+/// `asked` is set already, sets it and calls renew(), which asks for the login again and returns whether
+/// the login has changed.
 template <typename Open, typename Renew>
 Result<std::unique_ptr<Connection>> open_in_rotation(const Open& open, const Renew& renew,
                                                      bool& asked) {

@@ -88,7 +88,7 @@ struct LoopBinding::Callbacks {
             });
         });
     }
-    // Asks to read the mail, once. A loop that is closed drops what it has not called.
+    // The argument of one callback that reads the mail. A loop that closes destroys it unread.
     struct MailCall {
         Held binding;
 
@@ -551,8 +551,8 @@ void LoopBinding::wake_from_elsewhere() {
     if (!in_python && self.use_count() == 1) drop_in_python(std::move(self));
 }
 
-// The loop has dropped its call without reading the mail. If it is closed, it never will, and the
-// letters may hold the loop, and the store that holds this.
+// The loop has dropped the callback that was to read the mail. A closed loop never reads it, and the
+// letters would keep the loop alive, and the store that owns this binding.
 void LoopBinding::lose_mail() {
     try {
         if (!loop_is_closed()) return;

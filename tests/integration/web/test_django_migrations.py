@@ -12,18 +12,6 @@ import pytest
 
 from tests.support.commands import run
 from tests.support.django_site import NAMES, POSTGRES, VOTE, Site, new_site
-from tests.support.sqlalchemy_side import BACKENDS
-
-
-@pytest.fixture(params=BACKENDS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    return new_site(request, request.param, tmp_path)
-
-
-@pytest.fixture
-def lite(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """On SQLite, where nothing depends on the database."""
-    return new_site(request, "sqlite", tmp_path)
 
 
 def test_migrations_make_what_hotcount_schema_prints(site: Site) -> None:

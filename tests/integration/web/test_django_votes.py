@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.django_site import NAMES, POSTGRES, VOTE, Site, new_site
+from tests.support.django_site import NAMES, POSTGRES, VOTE, Site
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import RedisServer
-from tests.support.sqlalchemy_side import BACKENDS
-
-
-@pytest.fixture(params=BACKENDS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    return new_site(request, request.param, tmp_path)
-
-
-@pytest.fixture
-def lite(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """On SQLite, where nothing depends on the database."""
-    return new_site(request, "sqlite", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ struct Folder::Work {
                 return folded;
             }
             if (folded->outcome != FoldedPage::Outcome::folded) {
-                if (!folded->counts.empty()) {  // Of fold_apart(), up to then.
+                if (!folded->counts.empty()) {  // fold_apart() has committed a part.
                     folded->more = true;
                     note_fold(*folded, {}, begun, progress);
                     tell(*folded, progress);

@@ -104,11 +104,12 @@ class LeftItems {
         const auto free = [&](const sql::Id& item) {
             if (now_held.contains(item)) return;
             held_.erase(item);
-            // Another call may have refused it since, for later rows.
+            if (only.empty()) return;  // end_retries() has ended its refusal.
+            // A refusal that another call noted since this fold began is for later rows, and stays.
             const auto refused = refused_.find(item);
-            if (only.empty() || refused == refused_.end())
-                return;  // Without `only`: end_retries().
-            if (refused->second.until <= begun + kRefusedFor) refused_.erase(refused);
+            if (refused != refused_.end() && refused->second.until <= begun + kRefusedFor) {
+                refused_.erase(refused);
+            }
         };
         if (folded.more) {
             for (const FoldedCount& count : folded.counts) free(count.item);

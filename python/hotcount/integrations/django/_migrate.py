@@ -33,8 +33,8 @@ from hotcount.integrations.django._schema import (
     vote_models,
 )
 
-# migrate: one has begun; JSON of the vote model, its OneVote, and the renamings that it was to do.
-# repair: triggers were away, so votes may be uncounted.
+# migrate: a `migrate` has begun. JSON: the vote model, its OneVote, the renamings of the plan.
+# repair: triggers were dropped, so votes may be uncounted.
 _MARKS = "('migrate', 'repair')"
 
 # By database alias: the tables that `migrate` found, by the labels of their vote models.
@@ -93,7 +93,7 @@ def _renames(plan: Any) -> Iterator[tuple[Any, bool, str, str]]:
 
 
 def _flat(operations: Any) -> Iterator[Any]:
-    """With those for the state in place of SeparateDatabaseAndState, and of RunSQL that has any."""
+    """The operations; state_operations replace SeparateDatabaseAndState and RunSQL."""
     for each in operations:
         of_state = getattr(each, "state_operations", ())
         yield from _flat(of_state) if of_state else [each]
@@ -110,8 +110,8 @@ def _path(label: tuple[str, str], plan: Any) -> list[tuple[str, bool, str]]:
 
 
 def _left(connection: Any) -> dict[tuple[str, str], _Tables]:
-    """The tables on which a `migrate` that failed has left its mark, by what their models are
-    called since the migrations that it did. What it did to their columns is not known."""
+    """The tables that carry the mark of a `migrate` that failed, by the names that their models
+    have after the migrations it applied. Their columns are unknown."""
     tables = set(connection.introspection.table_names())
     left = {}
     for each in sorted(tables):
@@ -155,7 +155,7 @@ def _clear(connection: Any, tables: set[str]) -> None:
 
 
 def _marks(connection: Any, table: str) -> dict[str, str]:
-    """The rows beside a vote table by which one `migrate` tells the next what it has not done."""
+    """The marks of a vote table: the steps that an earlier `migrate` has not completed."""
     marks = connection.ops.quote_name(f"{table}_meta")
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT name, value FROM {marks} WHERE name IN {_MARKS}")

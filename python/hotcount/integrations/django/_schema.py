@@ -329,7 +329,7 @@ def ddl_statements(model: Any, constraint: OneVote, connection: Any) -> list[str
 
 
 def view_statements(model: Any, constraint: OneVote, connection: Any) -> list[str]:
-    """What ddl_statements() leaves to the end of `migrate`."""
+    """The views, which ddl_statements() leaves to the end of `migrate`."""
     if connection.vendor == "mysql":
         return ddl_statements(model, constraint, connection)
     return [each for each in schema_statements(model, constraint, connection) if _is_view(each)]
@@ -364,7 +364,7 @@ def drop_triggers(table: str, connection: Any) -> list[str]:
 
 
 def drop_views_and_triggers(table: str, connection: Any) -> list[str]:
-    """Drops them, and says beside the table that votes may be written uncounted from now on."""
+    """Drops them. The mark `repair` makes `migrate` reconcile what was written meanwhile."""
     made = f"{table}_meta" in connection.introspection.table_names()
     return [
         *([mark_statement(table, connection, "repair")] if made else []),
